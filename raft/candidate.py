@@ -39,7 +39,8 @@ def tick(raft: Raft) -> None:
 
 def on_pre_vote_reply(raft: Raft, m: PreVoteReply) -> None:
     """Enough members would vote for us: campaign for real."""
-    if raft.role is not Role.PRE_CANDIDATE or m.term not in (raft.term, raft.term + 1):
+    asked = raft.term + 1
+    if raft.role is not Role.PRE_CANDIDATE or (m.granted and m.term != asked):
         raft.count("stale")
         return
     raft.votes.setdefault(m.source, m.granted)

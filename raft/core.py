@@ -13,8 +13,10 @@ from typing import Any
 from shardnode.raft import candidate, follower, leader
 from shardnode.raft.errors import BadTarget, Busy, ChangePending, NotLeader, NotReady
 from shardnode.raft.member import Member
+from shardnode.raft.membership import MEMBERS_MAX
 from shardnode.raft.messages import (
     Append,
+    AppendReply,
     Heartbeat,
     Message,
     PreVote,
@@ -137,6 +139,8 @@ class Raft(Member):
             raise ChangePending(f"the change at index {self.history.index} is not finished yet")
         if not voters or set(voters) & set(learners):
             raise BadTarget("a group needs a voter, and a member is either voter or learner")
+        if 0 in {*voters, *learners} or max(len(voters), len(learners)) > MEMBERS_MAX:
+            raise BadTarget(f"member ids begin at 1, and a set holds at most {MEMBERS_MAX} members")
         strangers = [m for m in (*voters, *learners) if shard_of(m) != shard_of(self.member)]
         if strangers:
             raise BadTarget(f"members of another shard cannot join: {strangers}")
@@ -168,15 +172,25 @@ class Raft(Member):
         self._awaits_persisted = False
         self.count("append_failed")
         self.log.drop_unstable()
-        if self.history.truncate_back(self.log.last_index):
-            self.sync_progress()
+        self._forget_above(self.log.last_index)
         while self._proposed and self._proposed[-1][0] > self.log.last_index:
             self._proposed_bytes -= self._proposed.pop()[1]
         alone = self.membership.everyone == (self.member,)
         self._stalled_until_ms = self.now_ms + 4 * self.options.election_timeout_ms
         if self.role is Role.LEADER and alone and self.log.last_index >= self.term_start_index:
             return
-        self.become_follower(self.term, 0)
+        if self.role is not Role.FOLLOWER:
+            self.become_follower(self.term, 0)
+
+    def _forget_above(self, index: int) -> None:
+        """Entries above `index` are gone: so is what they told us, and no reply may claim them."""
+        if self.history.truncate_back(index):
+            self.sync_progress()
+        self.commit_index = min(self.commit_index, index)
+        self.verified_index = min(self.verified_index, index)
+        self._replies = [
+            m for m in self._replies if not (isinstance(m, AppendReply) and m.match > index)
+        ]
 
     def applied(self, index: int) -> None:
         """Everything through `index` has taken effect."""

@@ -136,7 +136,7 @@ def hear_leader(raft: Raft, leader: int, stamp: int) -> None:
     raft.leader = leader
     if stamp > raft.leader_stamp:
         raft.leader_stamp = stamp
-        raft.leader_contact_ms = raft.now_ms
+        raft.no_vote_until_ms = raft.now_ms + raft.options.election_timeout_ms
         raft.reset_election_deadline()
     else:
         raft.count("stale_stamp")

@@ -78,7 +78,7 @@ def broadcast_heartbeat(raft: Raft) -> None:
     """Tell everyone that we lead; one round also covers every read that came in so far."""
     raft.heartbeat_due_ms = raft.now_ms + raft.options.heartbeat_ms
     if raft.reads.wants_round and raft.commit_index >= raft.term_start_index:
-        raft.reads.begin_round(raft.stamp + 1, raft.commit_index)
+        raft.reads.begin_round(next_stamp(raft), raft.commit_index)
     for member, progress in raft.progress.items():
         raft.send(
             Heartbeat(
@@ -179,6 +179,9 @@ def on_heartbeat_reply(raft: Raft, m: HeartbeatReply) -> None:
     if progress is None:
         raft.count("unexpected")
         return
+    if m.recovery not in (0, progress.recovery):
+        # It lost entries and says so for the first time: find out which, also when all is quiet.
+        progress.restart(raft.log.last_index + 1, raft.now_ms)
     progress.recovery = m.recovery
     _heard(raft, progress, m.stamp)
 

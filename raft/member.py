@@ -85,7 +85,6 @@ class Member:
         self.term, self.vote = hard_state.term, hard_state.vote
         self.leader = 0
         self.leader_stamp = 0
-        self.leader_contact_ms = self.now_ms
         self.votes: dict[int, bool] = {}
         self.recovering = hard_state.recovering
         self.recovery_nonce = self._rng.getrandbits(63) | 1 if self.recovering else 0
@@ -93,12 +92,13 @@ class Member:
         self.verified_index = 0
         """How far this log is known to equal that of the leader of this term."""
         self.no_vote_until_ms = self.now_ms
-        if hard_state.term and len(self.membership.everyone) > 1:
+        """What the last sign of life of a leader promised it. Outlives our term: its lease does."""
+        if hard_state.term:
             # Before the restart we may have promised a leader its lease: keep that promise.
             self.no_vote_until_ms += self.options.election_timeout_ms
         self._stalled_until_ms = self.now_ms
         self.election_deadline_ms = self.now_ms
-        if self.membership.voters != (self.member,):
+        if not self._rules_alone():
             self.reset_election_deadline()
 
     def _init_leadership(self) -> None:
@@ -137,12 +137,14 @@ class Member:
 
     # -- roles --------------------------------------------------------------------------------
 
+    def _rules_alone(self) -> bool:
+        """The only voter, for certain: nobody else can lead or hold a lease, so do not wait."""
+        alone = self.membership.halves == ((self.member,), ())
+        return alone and self.history.index <= self.commit_index
+
     def is_loyal(self) -> bool:
         """Whether a leader may count on us not to vote for anybody else yet (thesis, 6.4.1)."""
-        if self.role is Role.LEADER or self.now_ms < self.no_vote_until_ms:
-            return True
-        timeout = self.options.election_timeout_ms
-        return bool(self.leader) and self.now_ms < self.leader_contact_ms + timeout
+        return self.role is Role.LEADER or self.now_ms < self.no_vote_until_ms
 
     def may_campaign(self) -> bool:
         """Only a voter with an intact log and room on its disk should lead."""

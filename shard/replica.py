@@ -1,0 +1,401 @@
+"""One member of one group with its files: where consensus meets storage.
+
+The one rule: `pump` does what a `Ready` asks for in the order of the contract in `shardnode.raft`.
+Nothing that acknowledges leaves before the fsync that makes it true.
+
+In come ticks, messages of peers, proposals and reads. Out go messages through the `send` function
+that the owner gave, and, to be collected after each `pump`, `outcomes` and `reads`.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from enum import Enum
+from typing import NamedTuple
+
+from shardnode.raft import (
+    Entry,
+    HardState,
+    Message,
+    Proposal,
+    Raft,
+    ReadGrant,
+    Ready,
+    SnapshotRef,
+)
+from shardnode.shard.boot import ReplicaSettings, boot, restore, snapshot_ref
+from shardnode.shard.machine import StateMachine
+from shardnode.shard.transfer import Download, Piece, Pull, serve
+from shardnode.storage.errors import NoSpace, SnapshotCorrupt
+from shardnode.storage.files import Files
+from shardnode.storage.log import SegmentedLog
+from shardnode.storage.records import Anchor
+
+Send = Callable[[Sequence[Message | Pull | Piece]], None]
+
+SNAPSHOTS_KEPT = 2
+"""The newest, and the one before it for members that are just fetching it."""
+
+
+class Fate(Enum):
+    """What became of a proposal."""
+
+    APPLIED = "applied"
+    LOST = "lost"
+    """It certainly had no effect and never will: trying again is safe."""
+    UNKNOWN = "unknown"
+    """It may take effect or not; only a session can tell."""
+
+
+class Request(NamedTuple):
+    """A proposal of a client; `token` finds whoever waits for it."""
+
+    token: int
+    partition: int
+    payload: bytes
+
+
+class Outcome(NamedTuple):
+    """What to tell whoever waits for a proposal."""
+
+    token: int
+    fate: Fate
+    index: int  # type: ignore[assignment]  # tuple.index is of no use here
+    reply: bytes
+
+
+class _Reader:
+    """The durable log in the form that consensus asks for."""
+
+    def __init__(self, log: SegmentedLog) -> None:
+        self._log = log
+
+    def anchor(self) -> tuple[int, int]:
+        return self._log.anchor.index, self._log.anchor.term
+
+    def last(self) -> tuple[int, int]:
+        return self._log.last_index, self._log.last_term
+
+    def term(self, index: int) -> int:
+        return self._log.term(index)
+
+    def read(self, first: int, last: int, bytes_max: int) -> Sequence[Entry]:
+        return [Entry._make(record) for record in self._log.read(first, last, bytes_max)]
+
+
+class Replica:
+    """One member of one group. Single-threaded; owned by one loop."""
+
+    def __init__(
+        self,
+        settings: ReplicaSettings,
+        *,
+        files: Files,
+        machine: StateMachine,
+        rng: random.Random,
+        now_ms: int,
+        send: Send,
+    ) -> None:
+        booted = boot(settings, files, machine)
+        self.settings = settings
+        self.machine = machine
+        self.log = booted.log
+        self.superblock = booted.superblock
+        self.snapshots = booted.snapshots
+        self.raft = Raft(
+            cluster=settings.cluster,
+            member=settings.member,
+            membership=booted.membership,
+            log=_Reader(booted.log),
+            rng=rng,
+            now_ms=now_ms,
+            hard_state=booted.hard_state,
+            commit=booted.commit,
+            applied=booted.applied,
+            snapshot=booted.snapshot,
+            options=settings.raft,
+        )
+        self.outcomes: list[Outcome] = []
+        self.reads: list[ReadGrant] = []
+        self.refused_reads: list[int] = []
+        self.counters: Counter[str] = Counter()
+        self._send = send
+        self._download: Download | None = None
+        self._waiting: dict[int, tuple[int, int]] = {}
+        self._partition_indexes: dict[int, int] = {}
+        self._counted_term = 0
+        self._flushed_index = machine.applied_index
+        self._snapshot_index = booted.snapshot.index if booted.snapshot else 0
+
+    # -- in -----------------------------------------------------------------------------------
+
+    def tick(self, now_ms: int) -> None:
+        """The monotonic clock shows `now_ms`; call it before anything else of a drain."""
+        self.raft.tick(now_ms)
+        if self._download is not None:
+            pull = self._download.tick(self.raft.now_ms)
+            if pull is not None:
+                self._send([pull])
+
+    def receive(self, message: Message | Pull | Piece) -> None:
+        """A peer said something."""
+        if isinstance(message, Message):
+            self.raft.step(message)
+        elif (message.cluster, message.target) != (self.settings.cluster, self.settings.member):
+            self.counters["stranger"] += 1
+        elif isinstance(message, Pull):
+            piece_bytes = self.settings.transfer.piece_bytes
+            self._send([serve(self.snapshots, message, piece_bytes)])
+        else:
+            self._take_piece(message)
+
+    def propose(self, requests: Sequence[Request]) -> None:
+        """Append requests as one run of entries. `raft.Refused` when this cannot be."""
+        self.raft.require_leader()
+        self._count_partitions()
+        counts: dict[int, int] = {}
+        proposals = []
+        for _, partition, payload in requests:
+            number = counts.get(partition) or self._partition_indexes.get(partition, 0)
+            counts[partition] = number + 1
+            proposals.append(Proposal(partition, number + 1, payload))
+        first = self.raft.propose(proposals)
+        self._partition_indexes.update(counts)
+        term = self.raft.term
+        for index, request in enumerate(requests, first):
+            self._waiting[index] = (term, request.token)
+
+    def read(self, context: int, *, lease: bool = False) -> None:
+        """Ask for a linearizable read; `reads` or `refused_reads` answers after a `pump`."""
+        self.raft.read_index(context, lease=lease)
+
+    def change_config(self, voters: Collection[int], learners: Collection[int] = ()) -> int:
+        """Move the group to these members."""
+        return self.raft.change_config(voters, learners)
+
+    def transfer(self, target: int) -> None:
+        """Hand leadership over."""
+        self.raft.transfer(target)
+
+    # -- out ----------------------------------------------------------------------------------
+
+    def pump(self) -> None:
+        """Do everything that consensus asks for; one write and one fsync per `Ready`."""
+        while (ready := self.raft.ready()) is not None:
+            self._send(ready.messages)
+            if self._persist(ready):
+                self._send(ready.after_persist)
+            if ready.committed:
+                self._apply(ready.committed)
+            self.reads += ready.reads
+            self.refused_reads += ready.refused_reads
+            if ready.install is not None:
+                self._begin_download(ready.install, ready.install_from)
+        self._tidy()
+
+    def close(self) -> None:
+        """A clean stop: the next start finds everything committed, with nothing to redo."""
+        if self.machine.applied_index > self._flushed_index:
+            self._flush()
+        self._store_watermark(self._snapshot_index)
+        self.log.close()
+
+    def _persist(self, ready: Ready) -> bool:
+        """Make it durable; False when the disk is full and nothing may be acknowledged."""
+        if not ready.must_persist:
+            return True
+        if ready.hard_state is not None:
+            self._store_hard_state(ready.hard_state)
+        if ready.entries:
+            try:
+                self.log.append_batch(ready.entries, ready.commit)
+            except NoSpace:
+                self._disk_full(ready)
+                return False
+            self.log.sync()
+        self.raft.persisted(ready.persist_index, ready.persist_term)
+        return True
+
+    def _disk_full(self, ready: Ready) -> None:
+        """What was not written is forgotten; alone in the group it is certainly lost."""
+        self.counters["disk_full"] += 1
+        self.raft.append_failed()
+        fate = Fate.LOST if len(self.raft.membership.everyone) == 1 else Fate.UNKNOWN
+        self._resolve(range(self.raft.log.last_index + 1, ready.persist_index + 1), fate)
+        self._counted_term = 0
+
+    def _apply(self, entries: Sequence[Entry]) -> None:
+        last = entries[-1].index
+        # After a repair the state machine may be ahead of the log: those took effect before.
+        fresh = [entry for entry in entries if entry.index > self.machine.applied_index]
+        if fresh:
+            replies = self.machine.apply(fresh)
+            for entry, reply in zip(fresh, replies, strict=True):
+                waiting = self._waiting.pop(entry.index, None)
+                if waiting is not None:
+                    term, token = waiting
+                    fate = Fate.APPLIED if term == entry.term else Fate.LOST
+                    self.outcomes.append(Outcome(token, fate, entry.index, reply))
+        self.raft.applied(last)
+
+    def _resolve(self, indexes: Collection[int], fate: Fate) -> None:
+        for index in indexes:
+            waiting = self._waiting.pop(index, None)
+            if waiting is not None:
+                self.outcomes.append(Outcome(waiting[1], fate, index, b""))
+
+    # -- durable state ------------------------------------------------------------------------
+
+    def _store_hard_state(self, hard: HardState) -> None:
+        state = self.superblock.state
+        assert state is not None
+        self.superblock.store(
+            replace(state, term=hard.term, vote=hard.vote, recovering=hard.recovering)
+        )
+
+    def _store_watermark(self, snapshot_index: int) -> None:
+        """The commit watermark trails; no acknowledgement waits for it."""
+        state = self.superblock.state
+        assert state is not None
+        commit = min(self.raft.commit_index, self.log.durable_index)
+        self.superblock.store(
+            replace(
+                state,
+                commit=max(state.commit, commit),
+                snapshot_index=max(state.snapshot_index, snapshot_index),
+            )
+        )
+
+    def _tidy(self) -> None:
+        applied = self.machine.applied_index
+        if applied - self._flushed_index >= self.settings.flush_every_entries:
+            self._flush()
+        if applied - self._snapshot_index >= self.settings.snapshot_every_entries:
+            self._take_snapshot()
+
+    def _flush(self) -> None:
+        index = self.machine.applied_index
+        self.machine.flush(self.raft.history.at(index).encode())
+        self._flushed_index = index
+
+    def _take_snapshot(self) -> None:
+        """Publish the state, then let go of the log behind it."""
+        index = self.machine.applied_index
+        if index > self.raft.applied_index:
+            return  # just repaired: the log has to catch up with the effects first
+        term = self.raft.log.term(index)
+        assert term is not None
+        self._flush()
+        try:
+            meta = self.snapshots.write(
+                index,
+                term,
+                self.log.chain(index),
+                self.raft.history.at(index).encode(),
+                self.machine.snapshot(),
+            )
+        except NoSpace:
+            self.counters["snapshot_failed"] += 1
+            return
+        self._snapshot_index = index
+        self._store_watermark(index)
+        needed = min(index - self.settings.keep_entries, self.machine.durable_index)
+        if needed > self.log.anchor.index:
+            self.log.truncate_front(needed)
+        self._drop_old_snapshots()
+        self.raft.compacted(snapshot_ref(meta))
+
+    def _drop_old_snapshots(self) -> None:
+        kept = sorted(meta.index for meta in self.snapshots.list())[-SNAPSHOTS_KEPT:]
+        if kept:
+            self.snapshots.drop_below(kept[0])
+
+    def _count_partitions(self) -> None:
+        """A new leader learns how far each partition is numbered, from effects and the tail."""
+        if self._counted_term == self.raft.term:
+            return
+        counts = dict(self.machine.partition_indexes)
+        log = self.raft.log
+        first = self.machine.applied_index + 1
+        while first <= log.last_index:
+            for entry in log.read(first, log.last_index, 1 << 20, 1 << 16):
+                counts[entry.partition] = entry.partition_index
+                first = entry.index + 1
+        self._partition_indexes = counts
+        self._counted_term = self.raft.term
+
+    # -- snapshots from a leader --------------------------------------------------------------
+
+    def _begin_download(self, ref: SnapshotRef, source: int) -> None:
+        """Fetch what the leader offers, unless we are at it already."""
+        current = self._download
+        if current is not None and current.source == source:
+            return
+        try:
+            self._download = download = Download(
+                self.snapshots,
+                ref,
+                source,
+                cluster=self.settings.cluster,
+                member=self.settings.member,
+                options=self.settings.transfer,
+                now_ms=self.raft.now_ms,
+            )
+        except NoSpace:
+            self._give_up_download()
+            return
+        if download.complete:
+            self._finish_download(download)
+        else:
+            self._send([download.first_pull()])
+
+    def _give_up_download(self) -> None:
+        """The disk is full. The leader offers again, and what has arrived is not fetched twice."""
+        self.counters["download_failed"] += 1
+        self._download = None
+
+    def _take_piece(self, piece: Piece) -> None:
+        download = self._download
+        if download is None or (piece.source, piece.snapshot) != (
+            download.source,
+            download.meta.id,
+        ):
+            self.counters["stale_piece"] += 1
+        elif piece.gone:
+            self._download = None
+        else:
+            self._keep_piece(download, piece)
+
+    def _keep_piece(self, download: Download, piece: Piece) -> None:
+        try:
+            pull = download.take(piece, self.raft.now_ms)
+        except NoSpace:
+            self._give_up_download()
+            return
+        if pull is not None:
+            self._send([pull])
+        elif download.complete:
+            self._finish_download(download)
+
+    def _finish_download(self, download: Download) -> None:
+        self._download = None
+        if not self.raft.needs_snapshot(download.ref):
+            return
+        try:
+            meta = download.finish()
+        except SnapshotCorrupt:
+            self.counters["snapshot_corrupt"] += 1
+            return
+        except NoSpace:
+            self._give_up_download()
+            return
+        if meta.index > self.machine.applied_index:
+            restore(self.machine, self.snapshots, meta)
+        self.log.reset(Anchor(meta.index, meta.term, meta.chain))
+        self.raft.installed(download.ref)
+        self._flushed_index = self._snapshot_index = meta.index
+        self._store_watermark(meta.index)
+        self._resolve([index for index in self._waiting if index <= meta.index], Fate.UNKNOWN)

@@ -1,0 +1,260 @@
+"""What goes wrong, and when.
+
+The one rule: a fault is something that a correct system survives. At most a minority of the voters
+has a damaged disk at a time, and everything else may happen to everybody at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from shardnode.raft import Refused
+from shardnode.raft.messages import Heartbeat
+from shardnode.sim.network import Network, Weather
+from shardnode.sim.node import SimNode
+from shardnode.sim.world import World
+
+SHARD_SHIFT = 48
+
+
+class Faults:
+    """A source of trouble for the nodes of one world."""
+
+    def __init__(self, world: World, network: Network, nodes: Sequence[SimNode]) -> None:
+        self.world = world
+        self.network = network
+        self.nodes = nodes
+        self.count = 0
+        self.stopped = False
+        several: list[Callable[[], str | None]] = [
+            self._isolate,
+            self._one_way,
+            self._partial,
+            self._split,
+            self._clog,
+            self._bad_weather,
+            self._heal,
+            self._transfer,
+            self._flip_bit,
+            self._crash_all,
+            self._reconfigure,
+        ]
+        alone: list[Callable[[], str | None]] = [
+            self._crash,
+            self._crash,
+            self._crash_in_disk,
+            self._crash_in_disk,
+            self._crash_in_disk,
+            self._pause,
+            self._full_disk,
+            self._failing_sync,
+            self._expire_sessions,
+            self._stranger,
+        ]
+        self._kinds = alone + several if len(nodes) > 1 else alone
+
+    def start(self) -> None:
+        """The first trouble comes soon."""
+        self.world.after(self.world.rng.randint(100, 1500), self._strike)
+
+    def _strike(self) -> None:
+        if self.stopped:
+            return
+        kind = self.world.rng.choice(self._kinds)
+        done = kind()
+        if done is not None:
+            self.count += 1
+            self.world.counts["fault " + kind.__name__[1:]] += 1
+            self.world.say("faults", done)
+            if self.network.troubled:
+                # Trouble passes, else a few partitions would keep everybody silent for ever.
+                self.world.after(self.world.rng.choice((200, 800, 2500)), self.network.heal)
+        self.world.after(self.world.rng.randint(50, 1200), self._strike)
+
+    def _node(self) -> SimNode:
+        return self.world.rng.choice(self.nodes)
+
+    def _up(self) -> SimNode | None:
+        up = [node for node in self.nodes if node.replica is not None]
+        return self.world.rng.choice(up) if up else None
+
+    def _leader(self) -> SimNode | None:
+        leaders = [node for node in self.nodes if node.leads]
+        return self.world.rng.choice(leaders) if leaders else None
+
+    # -- processes ----------------------------------------------------------------------------
+
+    def _crash(self) -> str | None:
+        node = self._up() if self.world.chance(60) else self._leader()
+        if node is None:
+            return None
+        node.die()
+        return f"{node.name} killed"
+
+    def _crash_in_disk(self) -> str | None:
+        node = self._up()
+        if node is None:
+            return None
+        operations = self.world.rng.randint(1, 40)
+        node.files.fail_after(operations, "crash")
+        return f"{node.name} will die in {operations} disk operations"
+
+    def _crash_all(self) -> str | None:
+        for node in self.nodes:
+            if node.replica is not None:
+                node.die()
+        return "power loss everywhere"
+
+    def _pause(self) -> str | None:
+        node = self._leader() if self.world.chance(60) else self._up()
+        if node is None or node.paused:
+            return None
+        node.pause(self.world.rng.choice((50, 250, 400, 1000, 3000)))
+        return f"{node.name} paused"
+
+    # -- disks --------------------------------------------------------------------------------
+
+    def _full_disk(self) -> str | None:
+        node = self._up()
+        if node is None:
+            return None
+        node.files.fail_after(self.world.rng.randint(1, 20), "enospc")
+        return f"{node.name} will find its disk full"
+
+    def _failing_sync(self) -> str | None:
+        node = self._up()
+        if node is None:
+            return None
+        node.files.fail_after(self.world.rng.randint(1, 20), "fsync")
+        return f"{node.name} will see a sync fail"
+
+    def _flip_bit(self) -> str | None:
+        """Damage below the durable mark on one member at a time, found at its next boot."""
+        node = self._node()
+        if any(other.damaged or _recovers(other) for other in self.nodes):
+            return None
+        directory = node.settings.directory
+        segments = [
+            name for name in node.files.listdir(f"{directory}/log") if name.endswith(".seg")
+        ]
+        if len(segments) < 2:
+            return None
+        path = f"{directory}/log/{self.world.rng.choice(segments[:-1])}"
+        if node.replica is not None:
+            node.die()
+        if not node.files.exists(path):
+            return None
+        node.files.flip_bit(path, None)
+        node.damaged = True
+        return f"{node.name} has a flipped bit in {path}"
+
+    # -- network ------------------------------------------------------------------------------
+
+    def _cut(self, source: int, target: int) -> None:
+        self.network.cut.add((source, target))
+
+    def _isolate(self) -> str | None:
+        node = self._leader() or self._node()
+        for other in self.nodes:
+            self._cut(node.member, other.member)
+            self._cut(other.member, node.member)
+        return f"{node.name} isolated from the others"
+
+    def _one_way(self) -> str | None:
+        node = self._leader() or self._node()
+        inward = self.world.chance(50)
+        for other in self.nodes:
+            link = (other.member, node.member) if inward else (node.member, other.member)
+            self._cut(*link)
+        return f"{node.name} cut off {'inward' if inward else 'outward'}"
+
+    def _partial(self) -> str | None:
+        first, second = self.world.rng.sample(self.nodes, 2)
+        self._cut(first.member, second.member)
+        self._cut(second.member, first.member)
+        return f"{first.name} and {second.name} do not hear each other"
+
+    def _split(self) -> str | None:
+        side = [node for node in self.nodes if self.world.chance(50)]
+        for inner in side:
+            for outer in self.nodes:
+                if outer not in side:
+                    self._cut(inner.member, outer.member)
+                    self._cut(outer.member, inner.member)
+        return f"{[node.name for node in side]} split off"
+
+    def _clog(self) -> str | None:
+        first, second = self.world.rng.sample(self.nodes, 2)
+        self.network.clogged[first.member, second.member] = self.world.rng.randint(100, 1500)
+        return f"{first.name} → {second.name} clogged"
+
+    def _bad_weather(self) -> str | None:
+        rng = self.world.rng
+        self.network.weather = Weather(
+            rng.choice((1, 5, 50, 200)), rng.choice((0, 2, 20)), rng.choice((0, 5, 30))
+        )
+        return f"weather: {self.network.weather}"
+
+    def _heal(self) -> str | None:
+        self.network.heal()
+        return "network healed"
+
+    def _stranger(self) -> str | None:
+        """A message of another cluster or shard must be dropped and counted (D5)."""
+        node = self._up()
+        if node is None or node.replica is None:
+            return None
+        raft = node.replica.raft
+        other_shard = (node.member ^ (1 << SHARD_SHIFT)) + 1
+        cluster, source = raft.cluster, node.member + 1
+        if self.world.chance(50):
+            cluster += 1
+        else:
+            source = other_shard
+        before = (raft.term, raft.counters["stranger"])
+        node.replica.receive(
+            Heartbeat(cluster, source, node.member, raft.term + 9, 1 << 60, 1 << 40, 1 << 40, 0)
+        )
+        after = (raft.term, raft.counters["stranger"])
+        self.world.require(after == (before[0], before[1] + 1), "a stranger was listened to")
+        return f"{node.name} heard a stranger"
+
+    # -- operators ----------------------------------------------------------------------------
+
+    def _transfer(self) -> str | None:
+        leader = self._leader()
+        if leader is None or leader.replica is None:
+            return None
+        target = self._node().member
+        try:
+            leader.replica.transfer(target)
+        except Refused:
+            return None
+        return f"{leader.name} hands over to {target:#x}"
+
+    def _reconfigure(self) -> str | None:
+        """Three voters or more among all nodes; nobody changes members around a damaged disk."""
+        leader = self._leader()
+        if leader is None or leader.replica is None or len(self.nodes) < 4:
+            return None
+        if any(node.damaged or _recovers(node) for node in self.nodes):
+            return None
+        members = [node.member for node in self.nodes]
+        voters = self.world.rng.sample(members, self.world.rng.randint(3, len(members)))
+        learners = [m for m in members if m not in voters and self.world.chance(50)]
+        try:
+            leader.replica.change_config(voters, learners)
+        except Refused:
+            return None
+        return f"{leader.name} moves to voters {voters}, learners {learners}"
+
+    def _expire_sessions(self) -> str | None:
+        leader = self._leader()
+        if leader is None:
+            return None
+        leader.propose_expiry(self.world.now_ms - self.world.rng.choice((500, 3000)))
+        return f"{leader.name} ends silent sessions"
+
+
+def _recovers(node: SimNode) -> bool:
+    return node.replica is not None and node.replica.raft.recovering

@@ -1,0 +1,86 @@
+"""Files: the segmented log, the superblock, the snapshots, and what a restart may believe of them.
+
+This room knows no Raft and no sockets; it keeps its promises on any `Files`, the operating
+system's or a simulated disk. A worker opens its shard once:
+
+    files = RealFiles("data")
+    shard = recover(files, "shard-0", cluster=…, member=…)
+
+and then, for everything it is about to promise to others:
+
+1. term or vote: `shard.superblock.store(state)`, before the reply.
+2. records: `shard.log.append_batch(records, commit)`, then `shard.log.sync()`, before the
+   acknowledgement. `NoSpace` changed nothing; `SyncFailed` means exit, now.
+3. a snapshot: `shard.snapshots.write(…)`, then `shard.log.truncate_front(index)`.
+4. a snapshot from a peer: `receive` … `finish`, restore the state machine, `log.reset(anchor)`.
+
+Where to look:
+
+    files, publish            the file system behind a protocol; atomic publishing
+    records, segment          the bytes of a batch; of a segment and its sidecar
+    scan, reader, timeline    walking batches; reading records; the picture in memory
+    log, options              the log itself and its settings
+    replay, mend              what open believes; what open does about it
+    manifest, verify, receiver, snapshots
+    superblock, recovery, errors
+"""
+
+from shardnode.storage.errors import (
+    ChunkRefused,
+    Compacted,
+    Corrupt,
+    DiskFailed,
+    IdentityMismatch,
+    LogDamaged,
+    NoSpace,
+    SnapshotCorrupt,
+    StorageError,
+    SuperblockUnreadable,
+    SyncFailed,
+    TooLarge,
+)
+from shardnode.storage.files import File, Files, RealFiles
+from shardnode.storage.log import SegmentedLog
+from shardnode.storage.manifest import SnapshotFile, SnapshotMeta
+from shardnode.storage.options import LogOptions, Opened, OpenReport
+from shardnode.storage.publish import publish_dir, publish_file
+from shardnode.storage.receiver import Receiver
+from shardnode.storage.records import Anchor, Record
+from shardnode.storage.recovery import Recovered, recover
+from shardnode.storage.snapshots import SnapshotStore
+from shardnode.storage.superblock import Superblock, SuperblockState, SuperblockStatus
+
+__all__ = [
+    "Anchor",
+    "ChunkRefused",
+    "Compacted",
+    "Corrupt",
+    "DiskFailed",
+    "File",
+    "Files",
+    "IdentityMismatch",
+    "LogDamaged",
+    "LogOptions",
+    "NoSpace",
+    "OpenReport",
+    "Opened",
+    "RealFiles",
+    "Receiver",
+    "Record",
+    "Recovered",
+    "SegmentedLog",
+    "SnapshotCorrupt",
+    "SnapshotFile",
+    "SnapshotMeta",
+    "SnapshotStore",
+    "StorageError",
+    "Superblock",
+    "SuperblockState",
+    "SuperblockStatus",
+    "SuperblockUnreadable",
+    "SyncFailed",
+    "TooLarge",
+    "publish_dir",
+    "publish_file",
+    "recover",
+]

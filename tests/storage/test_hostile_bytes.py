@@ -1,0 +1,198 @@
+"""Every decoder of this room, against bytes that nobody wrote: typed errors, bounded memory."""
+
+from __future__ import annotations
+
+import random
+import struct
+import tracemalloc
+from collections.abc import Callable
+from typing import NamedTuple
+
+import pytest
+import xxhash
+
+from shardnode.storage.errors import Corrupt
+from shardnode.storage.manifest import SnapshotFile, SnapshotMeta
+from shardnode.storage.records import (
+    BATCH_HEADER_BYTES,
+    ORIGIN,
+    Anchor,
+    BatchHeader,
+    batch_header,
+    check_body,
+    decode_batch_header,
+    decode_records,
+    encode_batch_header,
+    encode_body,
+    find_batches,
+    term_runs,
+)
+from shardnode.storage.segment import (
+    SegmentHeader,
+    SparseIndex,
+    decode_segment_header,
+    decode_sidecar,
+    encode_segment_header,
+    encode_sidecar,
+)
+from shardnode.storage.superblock import SuperblockState, decode_superblock, encode_superblock
+from tests.storage.kit import run
+
+SEGMENT = SegmentHeader(7, 99, Anchor(5, 2, 3), reset=False)
+BODY = encode_body(
+    [*run(6, 8, term=2), *run(9, 12, term=3)],
+    Anchor(5, 2, 3),
+    max_record_bytes=1 << 20,
+    max_batch_bytes=1 << 20,
+)
+HEADER = batch_header(BODY, Anchor(5, 2, 3), durable_before=5, durable_end=64, commit=4)
+
+
+class Decoder(NamedTuple):
+    name: str
+    sample: bytes
+    decode: Callable[[bytes], object]
+
+
+def decode_batch(data: bytes) -> object:
+    header = decode_batch_header(data, 0, 99, 64)
+    body = memoryview(data)[BATCH_HEADER_BYTES : header.total]
+    check_body(header, body)
+    return header, term_runs(header, body), list(decode_records(header, body))
+
+
+def decode_unchecked_records(data: bytes) -> object:
+    """Even a body that was not checked must not lead astray."""
+    return term_runs(HEADER, data), list(decode_records(HEADER, memoryview(data)))
+
+
+def sidecar() -> bytes:
+    index = SparseIndex()
+    for number in range(1, 20):
+        index.add(number * 5, number * 640)
+    return encode_sidecar(SEGMENT, index)
+
+
+META = SnapshotMeta(9, 2, 77, b"\1\2", (SnapshotFile("keys", 100, 5), SnapshotFile("s", 0, 6)))
+DECODERS = [
+    Decoder("batch", encode_batch_header(HEADER, 99, 64) + b"".join(BODY.buffers), decode_batch),
+    Decoder("records", b"".join(BODY.buffers), decode_unchecked_records),
+    Decoder("segment header", encode_segment_header(SEGMENT), decode_segment_header),
+    Decoder("sidecar", sidecar(), lambda data: decode_sidecar(data, SEGMENT)),
+    Decoder(
+        "superblock",
+        encode_superblock(SuperblockState(1, 2, 3, 4, 5, 6, True), 7),
+        decode_superblock,
+    ),
+    Decoder("manifest", META.encode(), SnapshotMeta.decode),
+]
+
+
+def spoiled(sample: bytes, rng: random.Random) -> bytes:
+    """One of the ways in which bytes go wrong."""
+    data = bytearray(sample)
+    kind = rng.randrange(6)
+    if kind == 0:
+        return rng.randbytes(rng.randrange(2 * len(data)))
+    if kind == 1:
+        return bytes(data[: rng.randrange(len(data))])
+    if kind == 2:
+        return bytes(data) + rng.randbytes(rng.randrange(1, 40))
+    at = rng.randrange(len(data))
+    if kind == 3:
+        data[at] ^= 1 << rng.randrange(8)
+    elif kind == 4:
+        huge = rng.choice([b"\xff" * 4, b"\xff" * 8, b"\0" * 8, struct.pack("<Q", 1 << 62)])
+        data[at : at + len(huge)] = huge
+    else:
+        del data[at : at + rng.randrange(1, 30)]
+    return bytes(data)
+
+
+@pytest.mark.parametrize("decoder", DECODERS, ids=lambda decoder: decoder.name)
+def test_spoiled_bytes_give_a_typed_error_and_never_much_memory(decoder: Decoder) -> None:
+    decoder.decode(decoder.sample)
+    rng = random.Random(decoder.name)
+    survivors = 0
+    tracemalloc.start()
+    try:
+        for _ in range(1500):
+            data = spoiled(decoder.sample, rng)
+            try:
+                decoder.decode(data)
+                survivors += data != decoder.sample
+            except Corrupt as error:
+                assert str(error)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 50_000 + 40 * len(decoder.sample)
+    if decoder.name not in ("records", "batch"):  # no checksum of its own; bytes after the end
+        assert survivors == 0
+
+
+@pytest.mark.parametrize("total", [0, 103, 1 << 31, (1 << 32) - 1])
+@pytest.mark.parametrize("count", [0, 1, (1 << 32) - 1])
+def test_absurd_lengths_under_a_right_checksum_are_refused(total: int, count: int) -> None:
+    header = HEADER._replace(total=total, records=count)
+    with pytest.raises(Corrupt, match="makes no sense"):
+        decode_batch_header(encode_batch_header(header, 99, 64), 0, 99, 64)
+
+
+def test_absurd_record_lengths_are_refused() -> None:
+    one = encode_body(run(1, 1), ORIGIN, max_record_bytes=100, max_batch_bytes=1000)
+    header = batch_header(one, ORIGIN, durable_before=0, durable_end=0, commit=0)
+    body = b"\xff\xff\xff\xff" + b"".join(one.buffers)[4:]
+    with pytest.raises(Corrupt, match="contradicts its batch"):
+        list(decode_records(header, body))
+    with pytest.raises(Corrupt, match="bytes follow"):
+        list(decode_records(header, b"".join(one.buffers) + b"\0"))
+
+
+def test_a_search_through_nothing_but_magic_ends() -> None:
+    data = encode_batch_header(HEADER, 1, 1)[:8] * 5000
+    assert list(find_batches(data, 99, 0)) == []
+
+
+def checksummed(text: str) -> bytes:
+    return f"{text}\n{xxhash.xxh3_64_hexdigest(text.encode())}\n".encode()
+
+
+GOOD_TEXT = META.encode().decode().rpartition("\n}")[0] + "\n}"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * 100_000,
+        "{}",
+        "7",
+        "null",
+        GOOD_TEXT.replace('"keys"', '"../keys"'),
+        GOOD_TEXT.replace('"keys"', '"manifest"'),
+        GOOD_TEXT.replace('"keys"', '"s"'),
+        GOOD_TEXT.replace('"keys"', "5"),
+        GOOD_TEXT.replace('"keys"', '"' + "k" * 300 + '"'),
+        GOOD_TEXT.replace('"size": 100', '"size": -1'),
+        GOOD_TEXT.replace('"size": 100', '"size": true'),
+        GOOD_TEXT.replace('"size": 100', '"size": 1e300'),
+        GOOD_TEXT.replace('"size": 100', '"size": ' + "9" * 5000),
+        GOOD_TEXT.replace('"format": 1', '"format": 2'),
+        GOOD_TEXT.replace('"index": 9', '"index":  9'),
+    ],
+    ids=range(15),
+)
+def test_a_hostile_manifest_is_refused_although_its_checksum_is_right(text: str) -> None:
+    assert SnapshotMeta.decode(checksummed(GOOD_TEXT)) == META
+    assert text != GOOD_TEXT
+    with pytest.raises(Corrupt, match="not a sound manifest"):
+        SnapshotMeta.decode(checksummed(text))
+
+
+def test_header_fields_are_all_covered_by_the_checksum() -> None:
+    for field in BatchHeader._fields:
+        changed = HEADER._replace(**{field: getattr(HEADER, field) + 1})
+        stored = encode_batch_header(HEADER, 99, 64)
+        forged = encode_batch_header(changed, 99, 64)[:-8] + stored[-8:]
+        with pytest.raises(Corrupt, match="checksum"):
+            decode_batch_header(forged, 0, 99, 64)
