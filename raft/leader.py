@@ -168,7 +168,7 @@ def on_append_reply(raft: Raft, m: AppendReply) -> None:
         return
     hint, _ = raft.log.last_at_or_below(m.hint_index, m.hint_term)
     if m.recovering:
-        progress.restart(hint + 1, raft.now_ms)
+        progress.restart(min(m.rejected, hint + 1), raft.now_ms)
     elif not progress.refused(m.rejected, hint, raft.now_ms):
         raft.count("stale")
 

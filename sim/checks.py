@@ -14,6 +14,7 @@ from shardnode.raft.messages import (
     Append,
     AppendReply,
     Heartbeat,
+    HeartbeatReply,
     PreVote,
     PreVoteReply,
     SnapshotOffer,
@@ -38,6 +39,8 @@ class _Book:
         self.promised_term = 0
         self.promised_vote: tuple[int, int] = (0, 0)
         self.stamp: tuple[int, int] = (0, 0)
+        self.admitted_loss = False
+        """It told a leader that it lost entries: what it had acknowledged counts no more."""
         self.forget_run()
 
     def forget_run(self) -> None:
@@ -165,10 +168,15 @@ class Checks:
             return
         require(message.term <= state.term, f"{node.name} speaks of term {message.term} too early")
         book.promised_term = max(book.promised_term, message.term)
+        if isinstance(message, AppendReply):
+            book.admitted_loss |= message.recovering
+        elif isinstance(message, HeartbeatReply):
+            book.admitted_loss |= message.recovery != 0
         if isinstance(message, VoteReply) and message.granted:
-            stored = (state.term, state.vote) == (message.term, message.target)
+            # A later term on disk also keeps it from voting again in the one it voted in.
+            stored = state.term > message.term or state.vote == message.target
             require(stored, f"{node.name} sends a vote that it has not stored")
-            book.promised_vote = (state.term, state.vote)
+            book.promised_vote = (message.term, message.target)
         elif isinstance(message, AppendReply) and message.accepted:
             require(
                 message.match <= max(replica.log.durable_index, book.anchor),
@@ -225,7 +233,7 @@ class Checks:
             self._check_counted(node, replica)
         for member, progress in raft.progress.items():
             before = book.matches.get(member, 0)
-            grows = progress.match >= before or progress.recovery != 0
+            grows = progress.match >= before or self.book(member).admitted_loss
             require(grows, f"{node.name}: match of {member:#x} went back to {progress.match}")
         book.matches = {member: progress.match for member, progress in raft.progress.items()}
         if raft.history.index > raft.commit_index:

@@ -99,7 +99,7 @@ class SnapshotMeta:
             bytes.fromhex(fields["membership"]),
             files,
         )
-        if meta._text() != text:
+        if meta.encode() != data:
             raise ValueError("another spelling than ours")
         return meta
 

@@ -1,7 +1,8 @@
 """What users install: a wheel with every room once under `shardnode/`, and nothing else.
 
-The tree is copied, built without an index, and the wheel is installed into an empty environment
-that sees only the declared dependencies, so that an undeclared one fails here and not at a user's.
+The tree is copied and built with what `[build-system]` asks for, and the wheel is installed into an
+empty environment that sees only the declared dependencies, so that an undeclared one fails here and
+not at a user's. In an environment that `scripts/test` made, none of this needs an index.
 """
 
 from __future__ import annotations
@@ -14,12 +15,16 @@ import tarfile
 import venv
 import zipfile
 from collections import Counter
-from importlib.metadata import Distribution, distribution
+from collections.abc import Callable, Iterator
+from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
 
 import pytest
 from build import ProjectBuilder
+from build.env import DefaultIsolatedEnv
 from packaging.requirements import Requirement
+
+Opener = Callable[[Path], ProjectBuilder]
 
 ROOT = Path(__file__).resolve().parents[1]
 ROOMS = sorted(link.name for link in (ROOT / "src" / "shardnode").iterdir() if link.is_symlink())
@@ -47,8 +52,29 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def wheel(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return Path(ProjectBuilder(tree).build("wheel", tmp_path_factory.mktemp("wheel")))
+def builder() -> Iterator[Opener]:
+    """Opens a tree for building: with what is installed here if that is recent enough, else in an
+    environment of its own, as pip would. An environment made by hand often has an old setuptools.
+    """
+    requires = ProjectBuilder(ROOT).build_system_requires
+    if all(is_installed(Requirement(text)) for text in requires):
+        yield ProjectBuilder
+        return
+    with DefaultIsolatedEnv() as environment:
+        environment.install(requires)
+        yield lambda tree: ProjectBuilder.from_isolated_env(environment, tree)
+
+
+def is_installed(requirement: Requirement) -> bool:
+    try:
+        return requirement.specifier.contains(distribution(requirement.name).version)
+    except PackageNotFoundError:
+        return False
+
+
+@pytest.fixture(scope="module")
+def wheel(builder: Opener, tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return Path(builder(tree).build("wheel", tmp_path_factory.mktemp("wheel")))
 
 
 @pytest.fixture(scope="module")
@@ -125,8 +151,10 @@ def test_wheel_holds_every_module_once_and_nothing_else(wheel: Path) -> None:
     assert sorted(n for n in names if ".dist-info/" not in n) == expected_files()
 
 
-def test_source_archive_builds_the_same_wheel(tree: Path, wheel: Path, tmp_path: Path) -> None:
-    archive = ProjectBuilder(tree).build("sdist", tmp_path)
+def test_source_archive_builds_the_same_wheel(
+    builder: Opener, tree: Path, wheel: Path, tmp_path: Path
+) -> None:
+    archive = builder(tree).build("sdist", tmp_path)
     with tarfile.open(archive) as opened:
         files = [member.name for member in opened.getmembers() if member.isfile()]
         opened.extractall(tmp_path, filter="data")
@@ -134,13 +162,15 @@ def test_source_archive_builds_the_same_wheel(tree: Path, wheel: Path, tmp_path:
     top = {name.split("/")[1] for name in files}
     assert not top & {*ROOMS, ".venv", ".git", "docs", "scripts"}, "a room is in the archive twice"
     unpacked = tmp_path / Path(archive).name.removesuffix(".tar.gz")
-    again = ProjectBuilder(unpacked).build("wheel", tmp_path)
+    again = builder(unpacked).build("wheel", tmp_path)
     with zipfile.ZipFile(wheel) as one, zipfile.ZipFile(again) as other:
         assert sorted(one.namelist()) == sorted(other.namelist())
 
 
-def test_editable_install_is_a_path_and_not_an_import_hook(tree: Path, tmp_path: Path) -> None:
-    editable = ProjectBuilder(tree).build("editable", tmp_path)
+def test_editable_install_is_a_path_and_not_an_import_hook(
+    builder: Opener, tree: Path, tmp_path: Path
+) -> None:
+    editable = builder(tree).build("editable", tmp_path)
     with zipfile.ZipFile(editable) as archive:
         (entry,) = (name for name in archive.namelist() if ".dist-info/" not in name)
         assert entry.endswith(".pth")

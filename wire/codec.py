@@ -19,7 +19,7 @@ from dataclasses import dataclass, fields
 from itertools import islice
 from typing import Any, ClassVar, NamedTuple, Protocol, Self, get_type_hints
 
-import msgpack  # type: ignore[import-untyped]
+import msgpack
 
 from shardnode.wire import limits
 from shardnode.wire.errors import limit_exceeded, malformed

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-import msgpack  # type: ignore[import-untyped]
+import msgpack
 
 from shardnode.wire import errors, limits
 from shardnode.wire.cluster import Route, StatusFound, TopologyFound

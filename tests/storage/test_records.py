@@ -44,9 +44,7 @@ def batches(draw: st.DrawFn) -> tuple[list[Record], Anchor]:
         term += draw(st.integers(0, 1))
         size = draw(st.sampled_from([0, 1, 100, 20_000, 70_000]))
         payload = bytes([number]) * size
-        records.append(
-            Record(previous.index + number + 1, term, draw(u64), draw(u64), payload)
-        )
+        records.append(Record(previous.index + number + 1, term, draw(u64), draw(u64), payload))
     return records, previous
 
 
@@ -84,7 +82,7 @@ def test_a_batch_is_not_believed_in_another_place(salt: int, offset: int) -> Non
 
 
 def test_search_finds_batches_at_any_place_but_not_their_images_in_payloads() -> None:
-    _, _, image = encode(run(5, 6))
+    _, _, image = encode(run(5, 6), previous=Anchor(4, 1, 0))
     _, body, _ = encode([Record(1, 1, 0, 1, b"?" + image * 3)])
     header = batch_header(body, ORIGIN, durable_before=0, durable_end=0, commit=0)
     data = b"\1\2\3" + encode_batch_header(header, SALT, OFFSET + 3) + b"".join(body.buffers)

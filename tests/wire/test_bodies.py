@@ -8,7 +8,7 @@ from dataclasses import astuple, replace
 from types import NoneType
 from typing import Any
 
-import msgpack  # type: ignore[import-untyped]
+import msgpack
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections import Counter
 
-import msgpack  # type: ignore[import-untyped]
+import msgpack
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
