@@ -212,7 +212,8 @@ class Raft(Member):
 
     def installed(self, snapshot: SnapshotRef) -> None:
         """The state machine and the durable log now begin at `snapshot`, durably."""
-        assert self.needs_snapshot(snapshot)
+        # Not `needs_snapshot`: the log it would look into has been replaced by now.
+        assert snapshot.index > self.commit_index, "ask needs_snapshot() before replacing the log"
         assert not self._awaits_persisted
         self.log.reset(snapshot.index, snapshot.term)
         self.history.reset(snapshot.index, snapshot.membership)

@@ -44,6 +44,7 @@ def on_append(raft: Raft, m: Append) -> None:
     hear_leader(raft, m.source, m.stamp)
     if m.prev_index < raft.commit_index:
         # Old or repeated: what is committed matches by definition, so say how far that is.
+        _check_committed(raft, m.entries)
         _accept(raft, m, raft.commit_index)
         return
     if not raft.log.matches(m.prev_index, m.prev_term):
@@ -52,20 +53,20 @@ def on_append(raft: Raft, m: Append) -> None:
         return
     fresh = m.entries[raft.log.first_conflict(m.entries) :]
     if fresh:
-        _append(raft, fresh)
+        raft.append(fresh)
     match = m.prev_index + len(m.entries)
     raft.commit_to(min(m.commit, match))
     _accept(raft, m, match)
 
 
-def _append(raft: Raft, entries: Sequence[Entry]) -> None:
-    first = entries[0].index
-    if first <= raft.commit_index:
-        raise ProtocolViolation(
-            f"a leader of term {raft.term} wants to overwrite index {first}, "
-            f"but everything through {raft.commit_index} is committed here"
-        )
-    raft.append(entries)
+def _check_committed(raft: Raft, entries: Sequence[Entry]) -> None:
+    for entry in entries:
+        known = raft.log.term(entry.index) if entry.index <= raft.commit_index else None
+        if known not in (None, entry.term):
+            raise ProtocolViolation(
+                f"a leader of term {raft.term} has {entry.index}/{entry.term}, "
+                f"but {entry.index}/{known} is committed here"
+            )
 
 
 def _accept(raft: Raft, m: Append | SnapshotOffer, match: int) -> None:

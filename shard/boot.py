@@ -77,7 +77,9 @@ def boot(settings: ReplicaSettings, files: Files, machine: StateMachine) -> Boot
         _admit_loss(settings, recovered, machine.applied_index)
     state = recovered.superblock.state
     assert state is not None
-    applied = min(machine.applied_index, log.last_index)
+    # Effects prove what was committed only while the log is the one that they came from.
+    commit = recovered.commit if state.recovering else max(recovered.commit, machine.applied_index)
+    applied = min(machine.applied_index, commit)
     encoded = machine.membership or (meta.membership if meta else b"")
     return Booted(
         superblock=recovered.superblock,
@@ -86,7 +88,7 @@ def boot(settings: ReplicaSettings, files: Files, machine: StateMachine) -> Boot
         hard_state=HardState(state.term, state.vote, state.recovering),
         membership=Membership.decode(encoded) if encoded else settings.bootstrap,
         snapshot=snapshot_ref(meta) if meta else None,
-        commit=max(recovered.commit, applied),
+        commit=commit,
         applied=applied,
     )
 

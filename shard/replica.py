@@ -147,6 +147,8 @@ class Replica:
         elif (message.cluster, message.target) != (self.settings.cluster, self.settings.member):
             self.counters["stranger"] += 1
         elif isinstance(message, Pull):
+            if message.doubt:
+                self._look_at_snapshot(message.snapshot)
             piece_bytes = self.settings.transfer.piece_bytes
             self._send([serve(self.snapshots, message, piece_bytes)])
         else:
@@ -352,6 +354,17 @@ class Replica:
         else:
             self._send([download.first_pull()])
 
+    def _look_at_snapshot(self, snapshot: int) -> None:
+        """A member could not use it. When it is bad on our disk, make another to offer."""
+        meta = next((meta for meta in self.snapshots.list() if meta.id == snapshot), None)
+        if meta is None:
+            return
+        try:
+            self.snapshots.verify(meta)
+        except SnapshotCorrupt:
+            self.counters["snapshot_damaged"] += 1
+            self._take_snapshot()
+
     def _give_up_download(self) -> None:
         """The disk is full. The leader offers again, and what has arrived is not fetched twice."""
         self.counters["download_failed"] += 1
@@ -388,6 +401,7 @@ class Replica:
             meta = download.finish()
         except SnapshotCorrupt:
             self.counters["snapshot_corrupt"] += 1
+            self._send([download.complaint()])
             return
         except NoSpace:
             self._give_up_download()

@@ -7,7 +7,7 @@ that no longer has the snapshot says so instead of sending another one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from shardnode.raft import SnapshotRef
 from shardnode.storage.snapshots import Receiver, SnapshotMeta, SnapshotStore
@@ -23,6 +23,8 @@ class Pull:
     snapshot: int
     offset: int
     size: int
+    doubt: bool = False
+    """What you sent did not match its checksums: look whether yours still does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +110,10 @@ class Download:
     def finish(self) -> SnapshotMeta:
         """Verify every checksum and publish atomically; `SnapshotCorrupt` starts over."""
         return self._receiver.finish()
+
+    def complaint(self) -> Pull:
+        """Tell the sender that what came is not what its manifest says."""
+        return replace(self._pull(), doubt=True)
 
     def _pull(self) -> Pull:
         return Pull(

@@ -12,6 +12,7 @@ from collections import Counter
 
 from rich.progress import Progress
 
+from shardnode.sim.mutants import MUTANTS, catch_all, hunt
 from shardnode.sim.runner import Report, run_seed
 from shardnode.sim.sweep import results
 
@@ -26,10 +27,17 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--start", type=int, default=0, metavar="S", help="beginning with S")
     parser.add_argument("--jobs", type=int, default=1, metavar="J", help="in J processes")
     parser.add_argument("--quiet", action="store_true", help="with a seed: only its result")
+    parser.add_argument("--mutants", action="store_true", help="put known bugs in, and find each")
+    parser.add_argument("--mutant", choices=[m.name for m in MUTANTS], help="put in this one only")
     words = parser.parse_args(argv)
+    seeds = range(words.start, words.start + words.seeds)
     if words.seed is not None:
         return _replay(words.seed, quiet=words.quiet)
-    return _many(range(words.start, words.start + words.seeds), words.jobs)
+    if words.mutant is not None:
+        return _hunt(words.mutant, seeds)
+    if words.mutants:
+        return _hunt_all(words.seeds, words.jobs)
+    return _many(seeds, words.jobs)
 
 
 def _replay(seed: int, *, quiet: bool) -> int:
@@ -75,6 +83,22 @@ def _many(seeds: range, jobs: int) -> int:
         f"{totals['faults']:,} faults"
     )
     return 0
+
+
+def _hunt(name: str, seeds: range) -> int:
+    found = hunt(next(mutant for mutant in MUTANTS if mutant.name == name), seeds)
+    print(*found or ("not found",))
+    return 0 if found else 1
+
+
+def _hunt_all(seeds: int, jobs: int) -> int:
+    caught = 0
+    for number, result in enumerate(catch_all(seeds, jobs), 1):
+        caught += result.seed is not None
+        verdict = "NOT CAUGHT" if result.seed is None else f"seed {result.seed:<4}"
+        print(f"{number:2} {verdict} {result.mutant.name}: {result.broken}", flush=True)
+    print(f"{caught} of {len(MUTANTS)} mutants caught")
+    return 0 if caught == len(MUTANTS) else 1
 
 
 if __name__ == "__main__":

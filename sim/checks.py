@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from shardnode.raft import Entry, Membership, Role
+from shardnode.raft.leader import lease_valid
 from shardnode.raft.messages import (
     Append,
     AppendReply,
@@ -23,9 +24,12 @@ from shardnode.raft.messages import (
 from shardnode.raft.quorum import majority
 from shardnode.shard.replica import Replica
 from shardnode.sim.world import World
+from shardnode.storage.errors import NoSpace
 
 if TYPE_CHECKING:
     from shardnode.sim.node import SimNode
+
+NEVER = 1 << 62
 
 
 class _Book:
@@ -36,11 +40,15 @@ class _Book:
         """Index to term of everything synced and not overwritten by something synced."""
         self.anchor = 0
         self.unsynced: list[tuple[int, int]] = []
+        self.overriding = NEVER
+        """What is being written right now begins here."""
         self.promised_term = 0
         self.promised_vote: tuple[int, int] = (0, 0)
         self.stamp: tuple[int, int] = (0, 0)
         self.admitted_loss = False
         """It told a leader that it lost entries: what it had acknowledged counts no more."""
+        self.owed = 0
+        """After damage: it is whole again only with every committed entry up to here."""
         self.forget_run()
 
     def forget_run(self) -> None:
@@ -74,6 +82,7 @@ class Checks:
         self.digests: dict[int, int] = {}
         self.replies: dict[int, bytes] = {}
         self.chains: dict[tuple[int, int], int] = {}
+        self.memberships: dict[int, Membership] = {}
         self._books: dict[int, _Book] = {}
 
     def book(self, member: int) -> _Book:
@@ -99,19 +108,23 @@ class Checks:
             state.term != term or state.vote == vote,
             f"{node.name} voted for {vote:#x} in term {term} and has forgotten it",
         )
-        if not node.damaged:
+        if node.damaged:
+            had = [index for index in book.durable if index in self.committed]
+            book.owed = max([book.owed, book.anchor, *had])
+        else:
             self._check_kept(node, book, replica)
         book.forget_run()
-        book.unsynced = []
+        book.unsynced, book.overriding = [], NEVER
         book.anchor = log.anchor.index
         first, last = log.anchor.index + 1, log.last_index
         book.durable = {index: log.term(index) for index in range(first, last + 1)}
         book.commit, book.term = replica.raft.commit_index, replica.raft.term
+        self._check_committed(node, replica)
         self._watch(node, book, replica)
 
     def _check_kept(self, node: SimNode, book: _Book, replica: Replica) -> None:
         log = replica.log
-        overwritten = book.unsynced[0][0] if book.unsynced else 1 << 62
+        overwritten = min([book.overriding, *(index for index, _ in book.unsynced[:1])])
         for index, term in book.durable.items():
             if log.anchor.index < index < overwritten:
                 kept = index <= log.last_index and log.term(index) == term
@@ -128,7 +141,14 @@ class Checks:
         append, sync, reset, front = log.append_batch, log.sync, log.reset, log.truncate_front
 
         def watched_append(records: Sequence[Entry], commit: int = 0) -> None:
-            append(records, commit)
+            # The power may go during the write, and then these may be there or not.
+            book.overriding = records[0].index
+            try:
+                append(records, commit)
+            except NoSpace:
+                book.overriding = NEVER
+                raise
+            book.overriding = NEVER
             if book.unsynced and records[0].index <= book.unsynced[0][0]:
                 book.unsynced = []
             book.unsynced += [(record.index, record.term) for record in records]
@@ -200,6 +220,17 @@ class Checks:
         same = self.digests.setdefault(entry.index, digest) == digest
         self.world.require(same, f"{node.name} differs from others after entry {entry.index}")
 
+    @property
+    def committed_index(self) -> int:
+        """The highest index that took effect anywhere."""
+        return max(self.committed, default=0)
+
+    def read(self, node: SimNode, asked_at: int, served_at: int) -> None:
+        """A read sees everything that had taken effect anywhere when it was asked."""
+        self.world.require(
+            served_at >= asked_at, f"{node.name} serves at {served_at} a read asked at {asked_at}"
+        )
+
     # -- after every step ---------------------------------------------------------------------
 
     def after_wake(self, node: SimNode) -> None:
@@ -215,8 +246,35 @@ class Checks:
         else:
             book.led_term = 0
         book.term, book.commit = raft.term, commit
+        self._check_committed(node, replica)
+        self._check_membership(node, replica)
         if node.damaged and not raft.recovering:
-            node.damaged = False
+            require(
+                replica.log.durable_index >= book.owed,
+                f"{node.name} calls itself whole at {replica.log.durable_index}, "
+                f"but it had acknowledged {book.owed}",
+            )
+            node.damaged, book.owed = False, 0
+
+    def _check_committed(self, node: SimNode, replica: Replica) -> None:
+        """What a member calls committed is what took effect."""
+        raft = replica.raft
+        known, term = self.committed.get(raft.commit_index), raft.log.term(raft.commit_index)
+        self.world.require(
+            known is None or term in (None, known.term),
+            f"{node.name} calls entry {raft.commit_index} of term {term} committed",
+        )
+
+    def _check_membership(self, node: SimNode, replica: Replica) -> None:
+        """At one index there is one configuration, however a member got there."""
+        index = replica.raft.applied_index
+        if replica.machine.applied_index > index:
+            return  # the log was lost, its effects were not: they know a later configuration
+        membership = replica.raft.history.at(index)
+        known = self.memberships.setdefault(index, membership)
+        self.world.require(
+            known == membership, f"{node.name} has {membership} at {index}, others {known}"
+        )
 
     def _check_leader(self, node: SimNode, book: _Book, replica: Replica) -> None:
         raft, require = replica.raft, self.world.require
@@ -236,6 +294,11 @@ class Checks:
             grows = progress.match >= before or self.book(member).admitted_loss
             require(grows, f"{node.name}: match of {member:#x} went back to {progress.match}")
         book.matches = {member: progress.match for member, progress in raft.progress.items()}
+        newest = max(self.leaders)
+        require(
+            newest == raft.term or not lease_valid(raft),
+            f"{node.name} holds a lease in term {raft.term}, and somebody leads term {newest}",
+        )
         if raft.history.index > raft.commit_index:
             require(
                 raft.commit_index >= raft.term_start_index
@@ -246,7 +309,7 @@ class Checks:
     def _check_complete(self, node: SimNode, replica: Replica) -> None:
         """Leader completeness: whoever leads holds everything that was ever committed."""
         raft = replica.raft
-        last = max(self.committed, default=0)
+        last = self.committed_index
         if last > raft.log.anchor_index:
             held = raft.log.term(last) == self.committed[last].term
             self.world.require(held, f"{node.name} leads without the committed entry {last}")

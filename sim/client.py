@@ -67,6 +67,13 @@ class SimClient:
             self._current = None
             command = pack_command("open", self._session)
             self._ask = Ask(self.address, self._number, command)
+            # A copy of it is held up on the way, perhaps until the session has ended.
+            copy = Ask(self.address, 0, command)
+            target = self.world.rng.choice(self._members)
+            self.world.after(
+                self.world.rng.choice((50, 2000, 6000)),
+                lambda: self.network.send(self.address, target, copy),
+            )
         deadline = self.world.now_ms + PATIENCE_MS
         self._attempt(self._number, deadline)
 

@@ -36,6 +36,10 @@ class Faults:
             self._heal,
             self._transfer,
             self._flip_bit,
+            self._flip_copy,
+            self._flip_snapshot,
+            self._flip_snapshot,
+            self._empty_log,
             self._crash_all,
             self._reconfigure,
         ]
@@ -110,16 +114,26 @@ class Faults:
         if node is None or node.paused:
             return None
         node.pause(self.world.rng.choice((50, 250, 400, 1000, 3000)))
+        if self.world.chance(40):
+            # It wakes up alone, so that only its clock can tell it what has happened.
+            self._cut_off(node)
         return f"{node.name} paused"
 
     # -- disks --------------------------------------------------------------------------------
 
     def _full_disk(self) -> str | None:
+        """Once, or for a while."""
         node = self._up()
         if node is None:
             return None
         node.files.fail_after(self.world.rng.randint(1, 20), "enospc")
+        for wait_ms in range(20, self.world.rng.choice((0, 0, 400)), 20):
+            self.world.after(wait_ms, lambda: self._fill(node))
         return f"{node.name} will find its disk full"
+
+    def _fill(self, node: SimNode) -> None:
+        if node.replica is not None and not self.stopped:
+            node.files.fail_after(self.world.rng.randint(1, 4), "enospc")
 
     def _failing_sync(self) -> str | None:
         node = self._up()
@@ -130,22 +144,69 @@ class Faults:
 
     def _flip_bit(self) -> str | None:
         """Damage below the durable mark on one member at a time, found at its next boot."""
+        node = self._spoil()
+        if node is None:
+            return None
+        directory = f"{node.settings.directory}/log"
+        # The last segment may end in what was never synced: a flip there is no damage.
+        segments = [name for name in node.files.listdir(directory) if name.endswith(".seg")]
+        if len(segments) < 2:
+            return None
+        path = f"{directory}/{self.world.rng.choice(segments[:-1])}"
+        node.files.flip_bit(path, None)
+        node.damaged = True
+        return f"{node.name} has a flipped bit in {path}"
+
+    def _empty_log(self) -> str | None:
+        """Somebody removed the log and left the rest."""
+        node = self._spoil()
+        if node is None:
+            return None
+        directory = f"{node.settings.directory}/log"
+        for name in node.files.listdir(directory):
+            node.files.remove(f"{directory}/{name}")
+        node.files.sync_dir(directory)
+        node.damaged = True
+        return f"{node.name} has lost its log"
+
+    def _spoil(self) -> SimNode | None:
+        """Kill a node so that its disk can be damaged, unless another is still hurt."""
         node = self._node()
         if any(other.damaged or _recovers(other) for other in self.nodes):
             return None
-        directory = node.settings.directory
-        segments = [
-            name for name in node.files.listdir(f"{directory}/log") if name.endswith(".seg")
-        ]
-        if len(segments) < 2:
-            return None
-        path = f"{directory}/log/{self.world.rng.choice(segments[:-1])}"
         if node.replica is not None:
             node.die()
-        if not node.files.exists(path):
+        return node if node.files.exists(f"{node.settings.directory}/log") else None
+
+    def _flip_copy(self) -> str | None:
+        """One copy of the superblock, or an index: a member mends that by itself."""
+        node = self._up()
+        if node is None:
             return None
+        node.die()  # between two drains, so both copies are whole
+        directory = node.settings.directory
+        paths = [f"{directory}/superblock.a", f"{directory}/superblock.b"]
+        log = f"{directory}/log"
+        paths += [f"{log}/{name}" for name in node.files.listdir(log) if name.endswith(".idx")]
+        path = self.world.rng.choice(paths)
+        return self._flip(node, path)
+
+    def _flip_snapshot(self) -> str | None:
+        """A snapshot goes bad while its node runs: whoever fetches it must notice."""
+        node = self._leader()
+        if node is None:
+            return None
+        directory = f"{node.settings.directory}/snapshots"
+        published = [name for name in node.files.listdir(directory) if name.isdigit()]
+        if not published:
+            return None
+        path = f"{directory}/{max(published)}/{self.world.rng.choice(('keys', 'sessions'))}"
+        return self._flip(node, path)
+
+    def _flip(self, node: SimNode, path: str) -> str | None:
+        if not node.files.open(path).size():
+            return None  # it was never synced
         node.files.flip_bit(path, None)
-        node.damaged = True
         return f"{node.name} has a flipped bit in {path}"
 
     # -- network ------------------------------------------------------------------------------
@@ -153,11 +214,14 @@ class Faults:
     def _cut(self, source: int, target: int) -> None:
         self.network.cut.add((source, target))
 
-    def _isolate(self) -> str | None:
-        node = self._leader() or self._node()
+    def _cut_off(self, node: SimNode) -> None:
         for other in self.nodes:
             self._cut(node.member, other.member)
             self._cut(other.member, node.member)
+
+    def _isolate(self) -> str | None:
+        node = self._leader() or self._node()
+        self._cut_off(node)
         return f"{node.name} isolated from the others"
 
     def _one_way(self) -> str | None:
@@ -230,7 +294,16 @@ class Faults:
             leader.replica.transfer(target)
         except Refused:
             return None
+        if self.world.chance(50):
+            # The order leaves, and then the old leader hears nothing of what comes of it.
+            self.world.after(self.world.rng.randint(2, 60), lambda: self._deafen(leader))
         return f"{leader.name} hands over to {target:#x}"
+
+    def _deafen(self, node: SimNode) -> None:
+        if not self.stopped:
+            for other in self.nodes:
+                self._cut(other.member, node.member)
+            self.world.after(self.world.rng.choice((200, 800)), self.network.heal)
 
     def _reconfigure(self) -> str | None:
         """Three voters or more among all nodes; nobody changes members around a damaged disk."""

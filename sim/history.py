@@ -84,6 +84,11 @@ class Model:
         values.append(None if op == "delete" else value)
         return "ok"
 
+    @property
+    def sessions(self) -> set[int]:
+        """The sessions that are open at the end."""
+        return set(self._sessions)
+
     def at(self, key: bytes, index: int) -> bytes | None:
         """The value of `key` once everything through `index` had taken effect."""
         indexes, values = self._versions.get(key, ([], []))

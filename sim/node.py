@@ -79,6 +79,7 @@ class SimNode:
         self._wake_due = False
         self._busy_until_ms = 0
         self._asks: dict[int, Ask] = {}
+        self._floors: dict[int, int] = {}
         self._token = 0
         network.attach(self.member, self._arrive)
 
@@ -119,6 +120,7 @@ class SimNode:
         self.replica = None
         self._inbox.clear()
         self._asks.clear()
+        self._floors.clear()
         self.files.crash()
         self.machine.crash(self.world.rng)
         self.checks.died(self)
@@ -199,6 +201,7 @@ class SimNode:
             payload = pack_entry(self.world.now_ms, ask.command)
             requests.append(Request(self._token, KV_PARTITION, payload))
             return
+        self._floors[self._token] = self.checks.committed_index
         try:
             replica.read(self._token, lease=ask.lease)
         except Refused:
@@ -233,6 +236,7 @@ class SimNode:
                 value, version = self.machine.get(ask.key)
                 reply = str(version).encode()
                 index = self.machine.applied_index
+                self.checks.read(self, self._floors[grant.context], index)
                 self._reply(grant.context, "done", reply=reply, value=value, index=index)
         replica.reads.clear()
         for context in replica.refused_reads:
@@ -244,6 +248,7 @@ class SimNode:
 
     def _reply(self, token: int, status: str, **rest: Any) -> None:
         ask = self._asks.pop(token, None)
+        self._floors.pop(token, None)
         if ask is not None:
             answer = Answer(ask.number, status, **rest)
             self.network.send(self.member, ask.source, answer)

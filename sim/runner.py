@@ -190,6 +190,11 @@ class Run:
         self.world.require(
             leader.machine.data == model.data, "the state differs from a replay of the log"
         )
+        sessions = leader.machine.sessions
+        self.world.require(
+            len(sessions) == len(model.sessions) and all(c in sessions for c in model.sessions),
+            "the open sessions differ from a replay of the log",
+        )
         return Report(
             seed=self.world.seed,
             nodes=len(self.nodes),

@@ -190,7 +190,11 @@ class SegmentedLog:
         """
         self._check()
         assert index <= self.durable_index, f"{index} is not durable yet"
-        for segment in self._timeline.segments[: self._timeline.droppable(index)]:
+        dropped = self._timeline.segments[: self._timeline.droppable(index)]
+        if dropped:
+            # An override may be all that makes their records void: it must outlive them.
+            self.sync()
+        for segment in dropped:
             self._reader.close()
             # One by one, lowest first: a gap would be taken for a lost segment.
             self._remove(segment)

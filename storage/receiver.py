@@ -16,7 +16,7 @@ from xxhash import xxh3_64_intdigest
 
 from shardnode.storage.errors import ChunkRefused, SnapshotCorrupt
 from shardnode.storage.files import File, Files, join, parent_of
-from shardnode.storage.manifest import MANIFEST_NAME, PROGRESS_NAME, SnapshotMeta
+from shardnode.storage.manifest import MANIFEST_NAME, PROGRESS_NAME, SnapshotFile, SnapshotMeta
 from shardnode.storage.publish import make_dir, publish_file, write_file
 from shardnode.storage.verify import check_file
 
@@ -93,7 +93,7 @@ class Receiver:
         self._close_file()
         self._closed = True
         try:
-            for file in self.meta.files:
+            for file in (self._manifest_file(), *self.meta.files):
                 check_file(self._files, join(self._path, file.name), file)
         except SnapshotCorrupt:
             self._files.remove_tree(self._path)
@@ -118,10 +118,19 @@ class Receiver:
         publish_file(self._files, join(self._path, MANIFEST_NAME), self.meta.encode())
         self._files.sync_dir(parent_of(self._path))
 
+    def _manifest_file(self) -> SnapshotFile:
+        """The manifest as a file among the others: it is published with them."""
+        content = self.meta.encode()
+        return SnapshotFile(MANIFEST_NAME, len(content), xxh3_64_intdigest(content))
+
     def _resume(self) -> bool:
         """Go on with what is there, when all of it is."""
-        names = [MANIFEST_NAME, PROGRESS_NAME, *(file.name for file in self.meta.files)]
+        names = [PROGRESS_NAME, *(file.name for file in self.meta.files)]
         if not all(self._files.exists(join(self._path, name)) for name in names):
+            return False
+        try:
+            check_file(self._files, join(self._path, MANIFEST_NAME), self._manifest_file())
+        except SnapshotCorrupt:
             return False
         file = self._files.open(join(self._path, PROGRESS_NAME))
         try:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from shardnode.storage.errors import Corrupt, IdentityMismatch, LogDamaged
+from shardnode.storage.errors import Corrupt, IdentityMismatch, LogDamaged, SnapshotCorrupt
 from shardnode.storage.files import Files, join
 from shardnode.storage.log import LOG_DIRECTORY, SegmentedLog, log_exists
 from shardnode.storage.manifest import SnapshotMeta
@@ -71,8 +71,21 @@ def recover(
     if superblock.sequence == 1:
         # The first store came before the log existed. From the second on it must exist.
         superblock.store(_state(superblock))
-    was_reset = snapshot is not None and _finish_install(directory, snapshots, snapshot, log)
-    known = (_state(superblock).commit, log.commit_watermark, snapshot.index if snapshot else 0)
+    was_reset = False
+    while snapshot is not None:
+        try:
+            was_reset = _finish_install(directory, snapshots, snapshot, log)
+            break
+        except SnapshotCorrupt:
+            if not salvage:
+                raise
+            # It may have covered what the log lacks. The store lists it as damaged by now.
+            superblock.store(replace(_state(superblock), recovering=True))
+            snapshot = snapshots.latest()
+    known = [log.commit_watermark, snapshot.index if snapshot else 0]
+    if not _state(superblock).recovering:
+        # Else it speaks of a log that is lost: what stands there now may be what was overridden.
+        known.append(_state(superblock).commit)
     commit = min(max(known), log.last_index)
     return Recovered(superblock, snapshots, log, snapshot, commit, first_boot, was_reset)
 

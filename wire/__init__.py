@@ -13,6 +13,9 @@ multiple of what was sent.
     requests     one class per request body
     replies      one class per reply body; the body of an error
     cluster      … those that describe the cluster: topology, route, status
+    streams      requests and replies about messages: append, read, look up
+    groups       … about consumer groups and their offsets
+    control      … that change the cluster: topics, nodes
     cursors      where a scan or a watch goes on
     placement    key or partition → slot → shard; ids of partitions and members
     routing      which shard a request is for

@@ -58,7 +58,8 @@ class Route(Answer):
     leader: OptionalNumber
     """A node id."""
     epoch: Number
-    pid: Number
+    pid: OptionalNumber
+    """The worker's process; None while it has none."""
     core: OptionalNumber
     """The CPU the worker is pinned to."""
 

@@ -7,6 +7,7 @@ The names at the end (`Key`, `Values`, …) annotate the dataclasses of `request
 Types are exact: neither a bool for an int, nor text for bytes.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -196,6 +197,36 @@ class TextColumn:
 
 
 @dataclass(frozen=True, slots=True)
+class Name:
+    """A name of ours, or a stream's and a topic's with `/` between: safe as a file name."""
+
+    parts: int = 1
+    optional: bool = False
+
+    column_limit = ""
+
+    @property
+    def about(self) -> str:
+        return ("name" if self.parts == 1 else "stream/topic") + " or nil" * self.optional
+
+    def take(self, name: str, value: Any, _size_max: int) -> Any:
+        if value is None and self.optional:
+            return None
+        if type(value) is not str:
+            raise _wrong_type(name, self.about, {type(value)})
+        pieces = value.split("/", self.parts)
+        longest = max(map(len, pieces))
+        if longest > limits.name_bytes_max:
+            raise _too_large(name, "name_bytes_max", longest)
+        if len(pieces) != self.parts or not all(map(_NAME.fullmatch, pieces)):
+            raise _wrong_value(name, f"{self.about} of letters, digits, '.', '_' and '-'", value)
+        return value
+
+
+_NAME = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._-]+")
+
+
+@dataclass(frozen=True, slots=True)
 class Bool:
     """True or false."""
 
@@ -283,15 +314,15 @@ def _check_column(name: str, about: str, column_limit: str, value: Any) -> None:
 
 
 def _check_texts(name: str, about: str, limit: str, texts: Sequence[Any]) -> None:
-    for text in texts:
-        if type(text) is not str:
-            raise _wrong_type(name, about, {type(text)})
-        try:
-            size = len(text.encode())
-        except UnicodeEncodeError as problem:
-            raise _wrong_value(name, about, text) from problem
-        if size > _limit(limit):
-            raise _too_large(name, limit, size)
+    types = set(map(type, texts))
+    if types - {str}:
+        raise _wrong_type(name, about, types)
+    try:
+        longest = max(map(len, map(str.encode, texts)), default=0)
+    except UnicodeEncodeError as problem:
+        raise _wrong_value(name, about, problem.object) from problem
+    if longest > _limit(limit):
+        raise _too_large(name, limit, longest)
 
 
 Flag = Annotated[bool, Bool()]
@@ -299,6 +330,11 @@ Number = Annotated[int, Int()]
 OptionalNumber = Annotated[int | None, Int(optional=True)]
 TtlMs = Annotated[int, Int("ttl_ms_max")]
 Level = Annotated[Consistency, Choice(Consistency)]
+
+OneName = Annotated[str, Name()]
+TopicName = Annotated[str, Name(parts=2)]
+Namespace = Annotated[int, Int("namespace_max")]
+Namespaces = Annotated[Sequence[int], IntColumn("group_partitions_max", "namespace_max")]
 
 Key = Annotated[bytes, Bytes("key_bytes_max", length_min=limits.key_bytes_min)]
 Bound = Annotated[bytes | None, Bytes("key_bytes_max", optional=True)]

@@ -29,6 +29,29 @@ class Kind(IntEnum):
     EXPLAIN = 49
     STATUS = 50
 
+    APPEND = 64
+    READ = 65
+    OFFSET_LOOKUP = 66
+
+    GROUP_JOIN = 128
+    GROUP_HEARTBEAT = 129
+    GROUP_LEAVE = 130
+    OFFSET_COMMIT = 131
+    OFFSET_FETCH = 132
+    GROUP_LIST = 133
+    GROUP_DESCRIBE = 134
+
+    TOPIC_CREATE = 192
+    TOPIC_ALTER = 193
+    TOPIC_DELETE = 194
+    TOPIC_LIST = 195
+    TOPIC_DESCRIBE = 196
+
+    MEMBER_ADD = 208
+    MEMBER_REMOVE = 209
+    LEADER_TRANSFER = 210
+    REBALANCE = 211
+
 
 KIND_RANGES: tuple[tuple[int, int, str], ...] = (
     (0, 0, "an unreadable request"),
@@ -100,6 +123,22 @@ class Operation(IntEnum):
     GET = 3
 
 
+class OffsetPoint(IntEnum):
+    """What an offset is looked up by."""
+
+    EARLIEST = 1
+    """The first message that is still there."""
+
+    LATEST = 2
+    """Behind the last message: what the next one will get."""
+
+    LAST = 3
+    """The last message itself; in an empty partition the same as LATEST."""
+
+    TIMESTAMP = 4
+    """The first message stamped at that time or later; if there is none, LATEST."""
+
+
 WRITES = frozenset(
     {
         Kind.PUT,
@@ -110,6 +149,17 @@ WRITES = frozenset(
         Kind.SESSION_OPEN,
         Kind.SESSION_KEEP_ALIVE,
         Kind.SESSION_CLOSE,
+        Kind.APPEND,
+        Kind.GROUP_JOIN,
+        Kind.GROUP_HEARTBEAT,
+        Kind.GROUP_LEAVE,
+        Kind.OFFSET_COMMIT,
+        Kind.TOPIC_CREATE,
+        Kind.TOPIC_ALTER,
+        Kind.TOPIC_DELETE,
+        Kind.MEMBER_ADD,
+        Kind.MEMBER_REMOVE,
+        Kind.REBALANCE,
     }
 )
 """Kinds that become a log entry, whose outcome can therefore be unknown after a lost reply."""
@@ -121,7 +171,20 @@ SHARD_ADDRESSED = frozenset(
         Kind.SESSION_OPEN,
         Kind.SESSION_KEEP_ALIVE,
         Kind.SESSION_CLOSE,
+        Kind.GROUP_LIST,
+        Kind.LEADER_TRANSFER,
     }
 )
 """Kinds that concern one shard, not one key: sent to each shard by its prefix. Guessing a shard
 for them would silently leave out the others."""
+
+PARTITION_ADDRESSED = frozenset(
+    {
+        Kind.APPEND,
+        Kind.READ,
+        Kind.OFFSET_LOOKUP,
+        Kind.OFFSET_COMMIT,
+        Kind.OFFSET_FETCH,
+    }
+)
+"""Kinds whose routing key is the namespace of a stream partition, marked by `Flag.NAMESPACE`."""

@@ -36,6 +36,12 @@ topic_id_max: Final = (1 << 12) - 1
 partition_id_max: Final = (1 << 20) - 1
 """20 bits of a namespace."""
 
+partitions_max: Final = partition_id_max + 1
+"""Partitions of one topic: as many as can be numbered."""
+
+namespace_max: Final = (1 << 52) - 1
+"""A namespace: stream, topic and partition side by side."""
+
 node_id_max: Final = (1 << 48) - 1
 """A member id keeps the shard in its upper 16 bits. Node ids start at 1: 0 means nobody."""
 
@@ -100,6 +106,40 @@ scan_page_entries_max: Final = batch_keys_max
 watch_wait_ms_max: Final = 60_000
 """How long a shard parks a watch that has nothing to tell."""
 
+# Streams.
+
+batch_messages_max: Final = 10_000
+"""Messages appended at once; the same list length as a batch of keys."""
+
+batch_headers_max: Final = 10_000
+"""Headers of all messages of a batch together."""
+
+batch_bytes_max: Final = 8 * _MIB
+"""A batch as it is sent and stored: one largest message with its key and headers, twice over."""
+
+read_page_bytes_max: Final = 4 * _MIB
+"""A read is closed when it has reached this; with one more largest batch it is still a body."""
+
+read_page_batches_max: Final = 10_000
+"""Batches in one read: each can hold a single message."""
+
+read_wait_ms_max: Final = 60_000
+"""How long a shard parks a read at the end of its partition."""
+
+# Consumer groups and topics.
+
+group_topics_max: Final = 100
+"""Topics that one member of a group reads."""
+
+group_members_max: Final = 1_000
+"""A rebalance looks at every member."""
+
+group_partitions_max: Final = 10_000
+"""Partitions named in one request of a group."""
+
+list_entries_max: Final = 1_000
+"""Topics or groups in one page of a list."""
+
 # Sessions.
 
 session_ttl_ms_min: Final = 1_000
@@ -111,7 +151,10 @@ session_ttl_ms_max: Final = 86_400_000
 # Text and errors.
 
 name_bytes_max: Final = 255
-"""Cluster, role and state names; the file system's own limit for a name."""
+"""Cluster, stream, topic, group, role and state names; the file system's own limit for a name."""
+
+topic_name_bytes_max: Final = 2 * name_bytes_max + 1
+"""Stream, `/`, topic."""
 
 endpoint_bytes_max: Final = 255
 """An address such as `tcp://host:port`; host names end at 253 bytes."""

@@ -8,6 +8,7 @@ without asking. Only the table that maps slots to shards changes, and every chan
     tag                  the bytes between the first `{` and the next `}`, if there are any
     slot of a partition  (slot of its topic's partition 0 + the reversed 14 low bits of its
                          number) mod 16384: the partitions of a topic spread evenly
+    message with a key   to partition (xxh64 >> 32) * partitions >> 32 of its topic
 
     namespace, 64 bits   0 ×12 | stream 20 | topic 12 | partition 20
     internal partition   1 | 0 … | which: the bit 63 that no namespace has
@@ -62,6 +63,13 @@ def hash_of_key(key: bytes) -> int:
 def slot_of_key(key: bytes) -> int:
     """The slot of a key, for ever."""
     return hash_of_key(key) >> SLOT_SHIFT
+
+
+def partition_of_key(key: bytes, partitions: int) -> int:
+    """The partition of a topic that messages with this key go to. Only numbers that a signed 64-bit
+    integer holds come up on the way, so that every language can do the same."""
+    assert 1 <= partitions <= limits.partitions_max, "a topic has partitions, and has a limit"
+    return (hash_of_key(key) >> 32) * partitions >> 32
 
 
 def pack_namespace(stream: int, topic: int, partition: int) -> int:

@@ -13,7 +13,7 @@ from typing import Annotated
 
 import msgpack
 
-from shardnode.wire import errors, limits
+from shardnode.wire import control, errors, groups, limits, streams
 from shardnode.wire.cluster import Route, StatusFound, TopologyFound
 from shardnode.wire.codec import Answer, BodyReader
 from shardnode.wire.errors import Detail, ShardnodeError, limit_exceeded, malformed
@@ -169,6 +169,25 @@ REPLIES: Mapping[Kind, type[Answer]] = {
     Kind.TOPOLOGY: TopologyFound,
     Kind.EXPLAIN: Route,
     Kind.STATUS: StatusFound,
+    Kind.APPEND: streams.Appended,
+    Kind.READ: streams.MessagesFound,
+    Kind.OFFSET_LOOKUP: streams.OffsetFound,
+    Kind.GROUP_JOIN: groups.GroupAssigned,
+    Kind.GROUP_HEARTBEAT: groups.GroupAssigned,
+    Kind.GROUP_LEAVE: groups.GroupLeft,
+    Kind.OFFSET_COMMIT: groups.OffsetsCommitted,
+    Kind.OFFSET_FETCH: groups.OffsetsFound,
+    Kind.GROUP_LIST: groups.GroupsFound,
+    Kind.GROUP_DESCRIBE: groups.GroupFound,
+    Kind.TOPIC_CREATE: control.TopicFound,
+    Kind.TOPIC_ALTER: control.TopicFound,
+    Kind.TOPIC_DELETE: control.TopicDeleted,
+    Kind.TOPIC_LIST: control.TopicsFound,
+    Kind.TOPIC_DESCRIBE: control.TopicFound,
+    Kind.MEMBER_ADD: control.Changed,
+    Kind.MEMBER_REMOVE: control.Changed,
+    Kind.LEADER_TRANSFER: control.Changed,
+    Kind.REBALANCE: control.Changed,
 }
 
 

@@ -4,14 +4,15 @@ One rule: a request stays on one shard. Every key it names belongs to the shard 
 sender groups keys first (`placement.group_by_shard`). The keys that one request writes are
 distinct, because they all get the same version.
 
-A class is found by its kind in `REQUESTS`; `decode_request` does both steps.
+Here are those about keys, sessions and looking at the cluster; `streams`, `groups` and `control`
+have the others. A class is found by its kind in `REQUESTS`; `decode_request` does both steps.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-from shardnode.wire import limits
+from shardnode.wire import control, groups, limits, streams
 from shardnode.wire.codec import Body
 from shardnode.wire.errors import InvalidRequest, malformed
 from shardnode.wire.fields import (
@@ -280,6 +281,25 @@ REQUESTS: Mapping[Kind, type[Body]] = {
     Kind.TOPOLOGY: Topology,
     Kind.EXPLAIN: Explain,
     Kind.STATUS: Status,
+    Kind.APPEND: streams.Append,
+    Kind.READ: streams.Read,
+    Kind.OFFSET_LOOKUP: streams.OffsetLookup,
+    Kind.GROUP_JOIN: groups.GroupJoin,
+    Kind.GROUP_HEARTBEAT: groups.GroupHeartbeat,
+    Kind.GROUP_LEAVE: groups.GroupLeave,
+    Kind.OFFSET_COMMIT: groups.OffsetCommit,
+    Kind.OFFSET_FETCH: groups.OffsetFetch,
+    Kind.GROUP_LIST: groups.GroupList,
+    Kind.GROUP_DESCRIBE: groups.GroupDescribe,
+    Kind.TOPIC_CREATE: control.TopicCreate,
+    Kind.TOPIC_ALTER: control.TopicAlter,
+    Kind.TOPIC_DELETE: control.TopicDelete,
+    Kind.TOPIC_LIST: control.TopicList,
+    Kind.TOPIC_DESCRIBE: control.TopicDescribe,
+    Kind.MEMBER_ADD: control.MemberAdd,
+    Kind.MEMBER_REMOVE: control.MemberRemove,
+    Kind.LEADER_TRANSFER: control.LeaderTransfer,
+    Kind.REBALANCE: control.Rebalance,
 }
 
 

@@ -11,7 +11,7 @@ simulator all ask here, so they cannot disagree.
 
 from shardnode.wire.errors import InvalidRequest
 from shardnode.wire.frames import PLACE_FOR_ME, Request
-from shardnode.wire.kinds import SHARD_ADDRESSED, Flag, Kind
+from shardnode.wire.kinds import PARTITION_ADDRESSED, SHARD_ADDRESSED, Flag, Kind
 from shardnode.wire.placement import PlacementTable, namespace_from_bytes, slot_of_partition
 
 LEGACY_SHARD = 0
@@ -39,6 +39,12 @@ def owner_shard(request: Request, table: PlacementTable) -> int:
     """
     if request.header.flags & Flag.NAMESPACE:
         return table.shard_of_slot(slot_of_partition(namespace_from_bytes(request.routing_key)))
+    if request.header.kind in PARTITION_ADDRESSED:
+        raise InvalidRequest(
+            f"expected a namespace and its flag with {Kind(request.header.kind).name}, found a"
+            f" routing key of {len(request.routing_key)} bytes without the flag; send the"
+            " namespace of the partition as routing key"
+        )
     if request.routing_key:
         return table.shard_of_key(request.routing_key)
     if request.header.kind not in SHARD_ADDRESSED:
@@ -47,6 +53,6 @@ def owner_shard(request: Request, table: PlacementTable) -> int:
     if sole is None:
         raise InvalidRequest(
             f"expected the prefix of a shard with {Kind(request.header.kind).name}, found none;"
-            f" send it to each of the {table.shards} shards"
+            f" name the shard it concerns, or send it to each of the {table.shards} shards"
         )
     return sole

@@ -8,13 +8,19 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
+from typing import TypeVar
 
 from shardnode.raft import Entry, HardState, Membership, Message, Options, Role
-from tests.raft.host import PARTITION, STEPS_MAX, Disk, Host, MemoryLog
+from shardnode.raft.messages import Append, Heartbeat, PreVote, Vote
+from tests.raft.host import CLUSTER, PARTITION, STEPS_MAX, Disk, Host, MemoryLog
 from tests.raft.narrator import Silence
 from tests.raft.observer import Observer
 
 TIMEOUT_MS = Options().election_timeout_ms
+HEARTBEAT_MS = Options().heartbeat_ms
+RESEND_MS = Options().resend_ms
+
+Kind = TypeVar("Kind", bound=Message)
 
 
 class Group:
@@ -43,11 +49,12 @@ class Group:
         terms: Sequence[int] = (),
         term: int = 0,
         vote: int = 0,
+        recovering: bool = False,
     ) -> Host:
         """A member with a log of one entry per given term, and that term and vote on disk."""
-        entries = [Entry(i, t, PARTITION, i, b"old %d" % i) for i, t in enumerate(terms, 1)]
+        entries = run_of(1, *terms)
         disk = Disk(Membership.of(voters, (), learners), MemoryLog(entries))
-        disk.hard_state = HardState(max([term, *terms]), vote)
+        disk.hard_state = HardState(max([term, *terms]), vote, recovering)
         self.observer.seeded(entries)
         self.hosts[member] = Host(self, member, disk)
         return self.hosts[member]
@@ -188,3 +195,73 @@ class Group:
     def check_invariants(self) -> None:
         """What must hold of any group at any time; the fixture calls it after every test."""
         self.observer.check()
+
+
+# -- words for what peers say -------------------------------------------------------------------
+
+
+def run_of(first: int, *terms: int) -> tuple[Entry, ...]:
+    """Entries from index `first` on, one for each term; equal places have equal contents."""
+    return tuple(
+        Entry(index, term, PARTITION, index, b"old %d" % index)
+        for index, term in enumerate(terms, first)
+    )
+
+
+def vote(
+    source: int, target: int, term: int, log: tuple[int, int] = (0, 0), *, forced: bool = False
+) -> Vote:
+    """`log` is index and term of the candidate's last entry."""
+    return Vote(CLUSTER, source, target, term, *log, forced)
+
+
+def pre_vote(source: int, target: int, term: int, log: tuple[int, int] = (0, 0)) -> PreVote:
+    return PreVote(CLUSTER, source, target, term, *log)
+
+
+def append(
+    source: int,
+    target: int,
+    term: int,
+    entries: Sequence[Entry] = (),
+    *,
+    prev: tuple[int, int] = (0, 0),
+    commit: int = 0,
+    stamp: int = 1,
+) -> Append:
+    """`prev` is index and term of the entry before the first."""
+    return Append(CLUSTER, source, target, term, stamp, *prev, commit, entries)
+
+
+def heartbeat(
+    source: int,
+    target: int,
+    term: int,
+    *,
+    commit: int = 0,
+    stamp: int = 1,
+    last: int = 0,
+    recovery: int = 0,
+) -> Heartbeat:
+    """`last` is where the leader's log ends, `recovery` the nonce that it has heard."""
+    return Heartbeat(CLUSTER, source, target, term, stamp, commit, last, recovery)
+
+
+def only(kind: type[Kind], messages: Iterable[Message]) -> Kind:
+    """The one message of that kind."""
+    [found] = all_of(kind, messages)
+    return found
+
+
+def all_of(kind: type[Kind], messages: Iterable[Message]) -> list[Kind]:
+    return [message for message in messages if isinstance(message, kind)]
+
+
+def role_of(host: Host) -> Role:
+    """A call, so that a type checker does not take the role for settled."""
+    return host.raft.role
+
+
+def terms_of(host: Host) -> list[int]:
+    """The log of a member as the terms of its entries."""
+    return [entry.term for entry in host.disk.log.entries]

@@ -32,6 +32,8 @@ class Observer:
         """(index, term) → the entry and the term before it: equal everywhere, for ever."""
         self._votes: dict[tuple[int, int], int] = {}
         self._terms: dict[int, int] = {}
+        self._stored: dict[int, int] = {}
+        """Member → the term on its disk; only that one outlives a crash."""
         self._commits: dict[int, int] = {}
         self._leading: dict[int, tuple[int, int]] = {}
         """Member → (term, commit) if it led when last seen."""
@@ -46,8 +48,9 @@ class Observer:
     def booted(self, host: Host) -> None:
         """A restart continues with the term on disk, and with no more than was committed."""
         member, raft = host.member, host.raft
-        assert raft.term >= self._terms.get(member, 0), f"{member} came back in an older term"
+        assert raft.term >= self._stored.get(member, 0), f"{member} came back in an older term"
         assert raft.commit_index <= max(self.committed, default=0) or host.boots == 1
+        self._terms[member] = raft.term
         self._commits[member] = raft.commit_index
         self._leading.pop(member, None)
 
@@ -94,6 +97,7 @@ class Observer:
         raft, member = host.raft, host.member
         assert raft.term >= self._terms.get(member, 0), f"the term of {member} went back"
         self._terms[member] = raft.term
+        self._stored[member] = host.disk.hard_state.term
         assert raft.applied_index <= raft.commit_index <= raft.log.last_index
         self._check_commit(host)
         if raft.role is Role.LEADER:

@@ -10,13 +10,17 @@ The one rule: a scenario runs the same way every time; nothing in it depends on 
     > options inflight_max=2           before any member
     > tick 1 1500                      time passes for one member
     > wait 100                         time passes for everybody, nothing is delivered
+    > pass 1500                        the same in small steps, and all is delivered on the way
+    > elect 2                          everybody loses patience with the leader, 2 first
     > deliver [1->2]                   what is under way now arrives, one hop
     > settle                           deliver until nobody has anything to say
     > drop [1->2]                      what is under way is lost
     > keep 1->2 / > replay 1->2        set aside what is under way; let it arrive (again)
+    > stray 1->2 at 3                  what was set aside arrives at the wrong member
+    > stray 1->2 cluster 8             … or comes from another cluster
     > cut 1 3 / > isolate 1 / > heal   from now on
     > propose 1 a b                    one batch
-    > read 1 7 [lease]
+    > read 1 7 8 [lease]               reads that come in together
     > transfer 1 2
     > change 1 voters 1 2 4 [learners 5]
     > crash 2 / > restart 2            only what is durable is kept
@@ -35,7 +39,7 @@ from dataclasses import replace
 
 from shardnode.raft import Message, Refused, Role
 from tests.raft.kit import Group
-from tests.raft.narrator import Narrator, entries_in_words, numbers
+from tests.raft.narrator import Narrator, entries_in_words, membership_in_words
 from tests.raft.observer import entries_of
 
 Words = list[str]
@@ -59,11 +63,14 @@ class Scenario:
             "options": self._options,
             "tick": self._tick,
             "wait": self._wait,
+            "pass": lambda words: self.group.advance(int(words[0])),
+            "elect": self._elect,
             "deliver": self._deliver,
             "settle": lambda _: self.group.settle(),
             "drop": self._drop,
             "keep": self._keep,
             "replay": self._replay,
+            "stray": self._stray,
             "cut": lambda words: self.group.cut(*map(int, words)),
             "isolate": lambda words: self.group.isolate(*map(int, words)),
             "heal": lambda _: self.group.heal(),
@@ -144,6 +151,9 @@ class Scenario:
         for host in self.group.alive():
             host.tick(int(words[0]))
 
+    def _elect(self, words: Words) -> None:
+        self.group.elect(int(words[0]))
+
     def _deliver(self, words: Words) -> None:
         if not self.group.deliver(*link_of(words)):
             self.narrator.lines.append("nothing arrives")
@@ -161,6 +171,14 @@ class Scenario:
         source, target = link_of(words)
         self.group[target].receive(*self._kept[source, target])
 
+    def _stray(self, words: Words) -> None:
+        source, target = link_of(words)
+        messages, number = self._kept[source, target], int(words[2])
+        if words[1] == "at":
+            self.group[number].receive(*messages)
+        else:
+            self.group[target].receive(*(replace(m, cluster=number) for m in messages))
+
     # -- work ---------------------------------------------------------------------------------
 
     def _propose(self, words: Words) -> None:
@@ -168,7 +186,9 @@ class Scenario:
 
     def _read(self, words: Words) -> None:
         host = self.group[int(words[0])]
-        host.read(int(words[1]), lease=words[2:] == ["lease"])
+        for context in words[1:]:
+            if context != "lease":
+                host.read(int(context), lease=words[-1] == "lease")
         host.drain()
 
     def _transfer(self, words: Words) -> None:
@@ -213,9 +233,12 @@ class Scenario:
         if raft.log.anchor_index:
             log = f"after {raft.log.anchor_index}/{raft.log.anchor_term}: {log}"
         role = "learner" if self._is_learner(member) else raft.role.name.lower().replace("_", "-")
+        if raft.recovering:
+            role = f"recovering {role}"
+        members = membership_in_words(raft.membership).strip("()")
         return (
             f"{role} in term {raft.term}, durable {raft.log.stable}, "
-            f"committed {raft.commit_index}, voters {numbers(raft.membership.voters)}; log {log}"
+            f"committed {raft.commit_index}, {members}; log {log}"
         )
 
     def _is_learner(self, member: int) -> bool:

@@ -5,13 +5,22 @@ from __future__ import annotations
 import random
 import struct
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 import xxhash
 
 from shardnode.sim.disk import SimCrash, SimFiles
+from shardnode.storage.errors import Corrupt, DiskFailed
+from shardnode.storage.files import Files, join, parent_of
 from shardnode.storage.log import LogOptions, SegmentedLog
+from shardnode.storage.publish import make_dir, publish_file
 from shardnode.storage.records import Anchor, Record
+from shardnode.storage.scan import Batch, scan
+from shardnode.storage.segment import SEGMENT_HEADER_BYTES, decode_segment_header
+from shardnode.storage.snapshots import SnapshotMeta, SnapshotStore
 
+OLD_FILES = {"keys": b"old keys" * 20, "sessions": b""}
+NEW_FILES = {"keys": b"new keys" * 300, "empty": b"", "sessions": b"new sessions" * 90}
 TINY = LogOptions(segment_bytes=1500, index_every_bytes=200, zero_ahead_bytes=256)
 SHARD = "shard-0"
 
@@ -30,6 +39,11 @@ def run(first: int, last: int, term: int = 1, size: int = 40) -> list[Record]:
     return [record(index, term, size) for index in range(first, last + 1)]
 
 
+def payload_size(index: int) -> int:
+    """Sizes all over the place, up to more than a tiny segment, but known from the index."""
+    return index * 7919 % 1800
+
+
 def chain_of(previous: int, each: Sequence[tuple[int, int, int, int, bytes]]) -> int:
     """The chain as the format defines it, worked out without the code under test."""
     for index, term, partition, partition_index, payload in each:
@@ -38,11 +52,11 @@ def chain_of(previous: int, each: Sequence[tuple[int, int, int, int, bytes]]) ->
     return previous
 
 
-def open_log(files: SimFiles, durable_mark: int = 0, salvage: bool = False) -> SegmentedLog:
+def open_log(files: Files, durable_mark: int = 0, salvage: bool = False) -> SegmentedLog:
     return SegmentedLog.open(files, SHARD, TINY, durable_mark=durable_mark, salvage=salvage)
 
 
-def filled(files: SimFiles, last: int, batch: int = 3) -> SegmentedLog:
+def filled(files: Files, last: int, batch: int = 3) -> SegmentedLog:
     """A log of `last` records in synced batches, over several segments when there are enough."""
     log = open_log(files)
     for first in range(1, last + 1, batch):
@@ -57,7 +71,19 @@ def contents(log: SegmentedLog) -> list[Record]:
     return log.read(log.first_index, log.last_index)
 
 
-def segments(files: SimFiles) -> list[str]:
+def write_snapshot(
+    store: SnapshotStore, index: int, contents: dict[str, bytes], term: int = 1, chain: int = 7
+) -> SnapshotMeta:
+    chunked = {name: [data[:100], data[100:]] for name, data in contents.items()}
+    return store.write(index, term, chain, b"members", chunked)
+
+
+def snapshot_contents(store: SnapshotStore, meta: SnapshotMeta) -> dict[str, bytes]:
+    """What a snapshot holds, read back with every checksum verified."""
+    return {file.name: b"".join(store.read_file(meta, file.name)) for file in meta.files}
+
+
+def segments(files: Files) -> list[str]:
     return [f"{SHARD}/log/{n}" for n in files.listdir(f"{SHARD}/log") if n.endswith(".seg")]
 
 
@@ -65,12 +91,51 @@ def position(log: SegmentedLog, index: int) -> Anchor:
     return Anchor(index, log.term(index), log.chain(index))
 
 
-def read_all(files: SimFiles, path: str) -> bytes:
+def read_all(files: Files, path: str) -> bytes:
     file = files.open(path)
     return file.pread(file.size(), 0)
 
 
-def overwrite(files: SimFiles, path: str, offset: int, data: bytes) -> None:
+def tree(files: Files, path: str) -> dict[str, bytes]:
+    """Every file below a directory, with its content."""
+    found: dict[str, bytes] = {}
+    for name in files.listdir(path):
+        below = join(path, name)
+        try:
+            found[below] = read_all(files, below)
+        except DiskFailed:
+            found |= tree(files, below)
+    return found
+
+
+def disk_with(image: dict[str, bytes], seed: int = 0) -> SimFiles:
+    """A disk that holds exactly these files, all of them durable."""
+    files = disk(seed)
+    for path, data in image.items():
+        make_dir(files, parent_of(path))
+        publish_file(files, path, data)
+    return files
+
+
+def batches_in(files: Files, path: str) -> list[Batch]:
+    """The batches of one segment, up to its end or the first unsound one."""
+    file = files.open(path)
+    salt = decode_segment_header(file.pread(SEGMENT_HEADER_BYTES, 0)).salt
+    found: list[Batch] = []
+    with suppress(Corrupt):
+        found.extend(scan(file, path, salt, SEGMENT_HEADER_BYTES, file.size()))
+    return found
+
+
+def put(files: Files, path: str, data: bytes) -> None:
+    """Make a file hold exactly these bytes."""
+    file = files.open(path)
+    file.truncate(0)
+    file.pwritev([data], 0)
+    file.datasync()
+
+
+def overwrite(files: Files, path: str, offset: int, data: bytes) -> None:
     """Change bytes on the disk behind everybody's back."""
     file = files.open(path)
     file.pwritev([data], offset)
@@ -78,10 +143,10 @@ def overwrite(files: SimFiles, path: str, offset: int, data: bytes) -> None:
 
 
 def crash_at_every_operation(
-    build: Callable[[SimFiles], None],
-    act: Callable[[SimFiles], None],
+    build: Callable[[SimFiles], object],
+    act: Callable[[SimFiles], object],
     check: Callable[[SimFiles, bool], None],
-    seeds: int = 5,
+    seeds: int = 10,
 ) -> None:
     """Run `act` on what `build` made, with the power lost at its first, second … operation, and
     `check` what is left each time; the flag says whether `act` came to its end."""

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import pytest
 import xxhash
 
-from shardnode.storage.errors import Corrupt
+from shardnode.storage.errors import Corrupt, LogDamaged
 from shardnode.storage.manifest import SnapshotFile, SnapshotMeta
 from shardnode.storage.records import (
     BATCH_HEADER_BYTES,
@@ -36,7 +36,17 @@ from shardnode.storage.segment import (
     encode_sidecar,
 )
 from shardnode.storage.superblock import SuperblockState, decode_superblock, encode_superblock
-from tests.storage.kit import run
+from tests.storage.kit import (
+    SHARD,
+    contents,
+    disk,
+    disk_with,
+    filled,
+    open_log,
+    run,
+    segments,
+    tree,
+)
 
 SEGMENT = SegmentHeader(7, 99, Anchor(5, 2, 3), reset=False)
 BODY = encode_body(
@@ -131,6 +141,34 @@ def test_spoiled_bytes_give_a_typed_error_and_never_much_memory(decoder: Decoder
     assert peak < 50_000 + 40 * len(decoder.sample)
     if decoder.checksummed:
         assert others == 0
+
+
+@pytest.mark.parametrize("which", [0, -1], ids=["sealed segment", "last segment"])
+def test_a_log_of_spoiled_bytes_opens_in_part_or_is_refused(which: int) -> None:
+    """The decoders together: no segment, however spoiled, yields anything that was not written."""
+    sound = disk()
+    filled(sound, 30)
+    path = segments(sound)[which]
+    image = tree(sound, SHARD)
+    rng = random.Random(which)
+    outcomes = {"refused": 0, "opened": 0}
+    peak = 0
+    for number in range(300):
+        files = disk_with({**image, path: spoiled(image[path], rng)}, seed=number)
+        tracemalloc.start()
+        try:
+            log = open_log(files)
+        except LogDamaged:
+            outcomes["refused"] += 1
+        else:
+            outcomes["opened"] += 1
+            assert contents(log) == run(1, log.last_index)
+            assert which == -1 or log.last_index == 30
+        finally:
+            peak = max(peak, tracemalloc.get_traced_memory()[1])
+            tracemalloc.stop()
+    assert min(outcomes.values()) > 30
+    assert peak < 200_000
 
 
 @pytest.mark.parametrize("total", [0, 103, 1 << 31, (1 << 32) - 1])

@@ -16,11 +16,29 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
-from shardnode.wire import errors, frames, limits, placement, replies, requests
+from shardnode.wire import (
+    control,
+    errors,
+    frames,
+    groups,
+    limits,
+    placement,
+    replies,
+    requests,
+    streams,
+)
 from shardnode.wire.cluster import Route, StatusFound, TopologyFound
 from shardnode.wire.codec import Body
 from shardnode.wire.cursors import ScanCursor, WatchCursor, position_of
-from shardnode.wire.kinds import ChangeKind, Compare, Consistency, Flag, Kind, Operation
+from shardnode.wire.kinds import (
+    ChangeKind,
+    Compare,
+    Consistency,
+    Flag,
+    Kind,
+    OffsetPoint,
+    Operation,
+)
 
 FOLDER = Path(__file__).resolve().parents[1] / "vectors"
 CLIENT_ID = bytes(range(16))
@@ -67,6 +85,17 @@ TOPOLOGY = TopologyFound(
     replica_endpoints=["tcp://10.0.0.1:7500", "tcp://10.0.0.2:7501"],
 )
 
+BATCH = streams.MessageBatch(
+    values=[b"m1", b""],
+    keys=[b"customer-7", None],
+    header_counts=[2, 0],
+    header_names=["trace", "trace"],
+    header_values=[b"\x01", b"\x02"],
+)
+ORDERS = [placement.pack_namespace(1, 2, partition) for partition in range(3)]
+TOPIC = control.TopicFound("shop/orders", 1, 2, 8, 86_400_000, 0, 1_700_000_000_000)
+ASSIGNED = groups.GroupAssigned("worker-1", 5, ORDERS[:2], 30_000)
+
 EXAMPLES: Mapping[Kind, tuple[Body, Body]] = {
     Kind.PUT: (requests.Put(b"user:1", b"Ada", ttl_ms=1_500), replies.Written(71)),
     Kind.PUT_MANY: (requests.PutMany([b"a", b"\xff\x00"], [b"1", b""]), replies.Written(72)),
@@ -99,6 +128,46 @@ EXAMPLES: Mapping[Kind, tuple[Body, Body]] = {
     Kind.TOPOLOGY: (requests.Topology(), TOPOLOGY),
     Kind.EXPLAIN: (requests.Explain(b"user:1"), Route(2**64 - 1, 16383, 3, None, 3, 4001, 2)),
     Kind.STATUS: (requests.Status(), STATUS),
+    Kind.APPEND: (
+        streams.Append(ORDERS[1], 2, BATCH.encode(), b"till-3", 17),
+        streams.Appended(40, 1_700_000_000_000),
+    ),
+    Kind.READ: (
+        streams.Read(ORDERS[1], 41, limit=100, wait_ms=1_000),
+        streams.MessagesFound([40], [2], [1_700_000_000_000], [BATCH.encode()], 42, 7, 42),
+    ),
+    Kind.OFFSET_LOOKUP: (
+        streams.OffsetLookup(ORDERS[1], OffsetPoint.TIMESTAMP, 1_700_000_000_000),
+        streams.OffsetFound(40, 7, 42),
+    ),
+    Kind.GROUP_JOIN: (groups.GroupJoin("billing", None, ["shop/orders"], 30_000), ASSIGNED),
+    Kind.GROUP_HEARTBEAT: (groups.GroupHeartbeat("billing", "worker-1", 4, ORDERS), ASSIGNED),
+    Kind.GROUP_LEAVE: (groups.GroupLeave("billing", "worker-1"), groups.GroupLeft()),
+    Kind.OFFSET_COMMIT: (
+        groups.OffsetCommit("billing", 5, ORDERS[:2], [12, 42]),
+        groups.OffsetsCommitted(),
+    ),
+    Kind.OFFSET_FETCH: (groups.OffsetFetch("billing", ORDERS), groups.OffsetsFound([12, 42, None])),
+    Kind.GROUP_LIST: (
+        groups.GroupList("audit", 100),
+        groups.GroupsFound(["billing"], [5], [2], None),
+    ),
+    Kind.GROUP_DESCRIBE: (
+        groups.GroupDescribe("billing"),
+        groups.GroupFound(5, ["worker-1", "worker-2"], ORDERS, [0, 0, 1]),
+    ),
+    Kind.TOPIC_CREATE: (control.TopicCreate("shop/orders", 8, 86_400_000), TOPIC),
+    Kind.TOPIC_ALTER: (control.TopicAlter("shop/orders", retention_ms=86_400_000), TOPIC),
+    Kind.TOPIC_DELETE: (control.TopicDelete("shop/orders"), control.TopicDeleted()),
+    Kind.TOPIC_LIST: (
+        control.TopicList("default/a"),
+        control.TopicsFound(["shop/orders"], [1], [2], [8], None),
+    ),
+    Kind.TOPIC_DESCRIBE: (control.TopicDescribe("shop/orders"), TOPIC),
+    Kind.MEMBER_ADD: (control.MemberAdd(4, "tcp://10.0.0.4:7400"), control.Changed(12)),
+    Kind.MEMBER_REMOVE: (control.MemberRemove(4), control.Changed(13)),
+    Kind.LEADER_TRANSFER: (control.LeaderTransfer(2), control.Changed(13)),
+    Kind.REBALANCE: (control.Rebalance(), control.Changed(14)),
 }
 
 ERRORS: tuple[errors.ShardnodeError, ...] = (
@@ -196,6 +265,15 @@ def placement_vectors() -> dict[str, Any]:
             }
             for stream, topic, partition in NAMESPACES
             for namespace in [placement.pack_namespace(stream, topic, partition)]
+        ],
+        "message_keys": [
+            {
+                "key": key.hex(),
+                "partitions": partitions,
+                "partition": placement.partition_of_key(key, partitions),
+            }
+            for key in (b"customer-7", b"user:1", b"{user:1}:cart")
+            for partitions in (1, 8, 100, limits.partitions_max)
         ],
         "internal_partitions": {
             "raft": f"{placement.RAFT_PARTITION:016x}",
@@ -304,6 +382,7 @@ def body_vectors() -> dict[str, Any]:
             }
             for kind, (request, reply) in EXAMPLES.items()
         ],
+        "message_batch": {"fields": plain(BATCH), "body": BATCH.encode().hex()},
         "errors": [
             {
                 "number": error.number,
@@ -321,7 +400,7 @@ def body_vectors() -> dict[str, Any]:
 
 
 def number_vectors() -> dict[str, Any]:
-    enums = (Kind, Flag, Consistency, ChangeKind, Compare, Operation)
+    enums = (Kind, Flag, Consistency, ChangeKind, Compare, Operation, OffsetPoint)
     return {
         **{enum.__name__: {member.name: member.value for member in enum} for enum in enums},
         "errors": {cls.code: number for number, cls in errors.CODES.items()},

@@ -21,11 +21,18 @@ from shardnode.wire.frames import Frame, build_reply, parse_reply, parse_request
 from shardnode.wire.placement import PlacementTable, initial_table
 from shardnode.wire.replies import REPLIES, decode_error, encode_error
 from shardnode.wire.requests import REQUESTS
-from tests.wire.make_vectors import ERRORS, EXAMPLES, frame_vectors
+from shardnode.wire.streams import MessageBatch
+from tests.wire.make_vectors import BATCH, ERRORS, EXAMPLES, frame_vectors
 
 Decoder = Callable[[bytes], object]
 
-CLASSES: set[type[Body]] = {*REQUESTS.values(), *REPLIES.values(), ScanCursor, WatchCursor}
+CLASSES: set[type[Body]] = {
+    *REQUESTS.values(),
+    *REPLIES.values(),
+    MessageBatch,
+    ScanCursor,
+    WatchCursor,
+}
 DECODERS: dict[str, Decoder] = {
     **{cls.__name__: cls.decode for cls in sorted(CLASSES, key=lambda cls: cls.__name__)},
     "PlacementTable": PlacementTable.decode,
@@ -34,6 +41,7 @@ DECODERS: dict[str, Decoder] = {
 SEEDS: list[bytes] = [
     ScanCursor(3, [0, 2], [b"user:1", b""]).encode(),
     WatchCursor(3, [0, 1], [70, 0]).encode(),
+    BATCH.encode(),
     *(body.encode() for pair in EXAMPLES.values() for body in pair),
     *(encode_error(error) for error in ERRORS),
     initial_table(7).encode(),

@@ -27,6 +27,7 @@ from shardnode.wire.placement import (
     namespace_from_bytes,
     namespace_to_bytes,
     pack_namespace,
+    partition_of_key,
     slot_of_key,
     slot_of_partition,
     split_member_id,
@@ -317,3 +318,22 @@ def test_member_id_holds_shard_and_node(shard: int, node: int) -> None:
 def test_member_id_out_of_bounds_is_refused(shard: int, node: int, said: str) -> None:
     with pytest.raises(errors.InvalidRequest, match=said):
         member_id(shard, node)
+
+
+@given(st.binary(max_size=40), st.integers(1, limits.partitions_max))
+def test_message_key_has_a_partition_of_its_topic(key: bytes, partitions: int) -> None:
+    assert 0 <= partition_of_key(key, partitions) < partitions
+
+
+@pytest.mark.parametrize("partitions", [1, 3, 8, 100])
+def test_message_keys_spread_evenly_over_partitions(partitions: int) -> None:
+    keys = [b"customer-%d" % n for n in range(1_000 * partitions)]
+    counts = Counter(partition_of_key(key, partitions) for key in keys)
+    assert len(counts) == partitions
+    assert min(counts.values()) > 850
+    assert max(counts.values()) < 1_150
+
+
+def test_messages_with_one_tag_share_a_partition() -> None:
+    tagged = {partition_of_key(b"{user:1}:%d" % n, 64) for n in range(20)}
+    assert tagged == {partition_of_key(b"user:1", 64)}

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from shardnode.wire import errors
+from shardnode.wire.codec import parts_of
 from shardnode.wire.frames import PLACE_FOR_ME, Request, build_request, parse_request
-from shardnode.wire.kinds import SHARD_ADDRESSED, Flag, Kind
+from shardnode.wire.kinds import PARTITION_ADDRESSED, SHARD_ADDRESSED, Flag, Kind
 from shardnode.wire.placement import (
     PlacementTable,
     initial_table,
@@ -15,6 +16,7 @@ from shardnode.wire.placement import (
     slot_of_key,
     slot_of_partition,
 )
+from shardnode.wire.requests import REQUESTS
 from shardnode.wire.routing import LEGACY_SHARD, entry_shard, owner_shard
 
 TABLE = initial_table(4)
@@ -56,6 +58,30 @@ def test_namespace_goes_to_the_owner_of_its_partition(partition: int) -> None:
 def test_routing_key_that_is_no_namespace_is_refused(key: bytes) -> None:
     with pytest.raises(errors.MalformedFrame, match="a namespace"):
         entry_shard(request(64, routing_key=key, flags=Flag.NAMESPACE), TABLE)
+
+
+@pytest.mark.parametrize("kind", sorted(PARTITION_ADDRESSED), ids=lambda kind: kind.name)
+@pytest.mark.parametrize("key", [b"", bytes(8), b"shop/orders"])
+def test_request_about_a_partition_is_not_placed_by_a_key(kind: Kind, key: bytes) -> None:
+    with pytest.raises(errors.InvalidRequest, match=f"a namespace and its flag with {kind.name}"):
+        entry_shard(request(kind, routing_key=key), TABLE)
+
+
+def test_kinds_about_partitions_are_those_that_name_them() -> None:
+    fields = {kind: {part.name for part in parts_of(cls)} for kind, cls in REQUESTS.items()}
+    naming = {kind for kind in Kind if fields[kind] & {"namespace", "namespaces"}}
+    assert naming == PARTITION_ADDRESSED
+    assert not PARTITION_ADDRESSED & SHARD_ADDRESSED
+
+
+def test_group_is_coordinated_where_its_name_would_be_stored_as_a_key() -> None:
+    shard = entry_shard(request(Kind.GROUP_JOIN, routing_key=b"billing"), TABLE)
+    assert shard == TABLE.shard_of_key(b"billing")
+
+
+@pytest.mark.parametrize("kind", [Kind.TOPIC_CREATE, Kind.MEMBER_ADD, Kind.REBALANCE])
+def test_control_goes_to_shard_0(kind: Kind) -> None:
+    assert entry_shard(request(kind), TABLE) == 0
 
 
 def test_prefix_wins_over_the_routing_key() -> None:

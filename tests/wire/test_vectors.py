@@ -12,6 +12,7 @@ from shardnode.wire import errors, placement, replies, requests
 from shardnode.wire.cursors import ScanCursor, WatchCursor
 from shardnode.wire.frames import parse_reply, parse_request
 from shardnode.wire.kinds import Kind
+from shardnode.wire.streams import MessageBatch
 from tests.wire.make_vectors import FOLDER, VECTORS, envelope, plain, rendered
 
 
@@ -49,6 +50,16 @@ def test_published_tables_and_namespaces_decode() -> None:
         assert placement.split_namespace(namespace) == numbers
 
 
+def test_published_message_keys_have_their_partition() -> None:
+    vectors = load("placement.json")
+    hashes = {vector["key"]: int(vector["hash"], 16) for vector in vectors["keys"]}
+    for vector in vectors["message_keys"]:
+        key = bytes.fromhex(vector["key"])
+        assert placement.partition_of_key(key, vector["partitions"]) == vector["partition"]
+        if key.hex() in hashes:
+            assert vector["partition"] == (hashes[key.hex()] >> 32) * vector["partitions"] >> 32
+
+
 def test_published_frames_parse_as_their_vectors_say() -> None:
     vectors = load("frames.json")
     parsers: list[tuple[str, Any]] = [("requests", parse_request), ("replies", parse_reply)]
@@ -72,6 +83,12 @@ def test_published_bodies_decode_to_their_fields() -> None:
         answer = replies.REPLIES[kind].decode(bytes.fromhex(vector["reply"]["body"]))
         assert plain(request) == vector["request"]["fields"]
         assert plain(answer) == vector["reply"]["fields"]
+
+
+def test_published_batch_of_messages_decodes_to_its_fields() -> None:
+    vector = load("bodies.json")["message_batch"]
+    batch = MessageBatch.decode(bytes.fromhex(vector["body"]))
+    assert plain(batch) == vector["fields"]
 
 
 def test_published_errors_and_cursors_decode() -> None:
