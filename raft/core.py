@@ -199,9 +199,11 @@ class Raft(Member):
         self.history.settle(index)
         self.log.trim(index)
 
-    def compacted(self, snapshot: SnapshotRef) -> None:
-        """A snapshot exists, and the durable log may begin after it now."""
-        self.snapshot = snapshot
+    def compacted(self, snapshot: SnapshotRef | None = None) -> None:
+        """The durable log may begin later now, or a new snapshot exists, or both."""
+        if snapshot is not None:
+            self.snapshot = snapshot
+            self.snapshot_wanted = False
         self.log.refresh_anchor()
 
     def needs_snapshot(self, snapshot: SnapshotRef) -> bool:

@@ -144,8 +144,9 @@ def _out_of_reach(raft: Raft, progress: Progress) -> bool:
 def _offer_snapshot(raft: Raft, member: int, progress: Progress) -> None:
     snapshot = raft.snapshot
     if snapshot is None or snapshot.index < raft.log.anchor_index:
-        # The caller compacts only behind a snapshot, so this heals with its next `compacted`.
+        # A later probe offers what the caller takes because of this.
         raft.count("no_snapshot")
+        raft.snapshot_wanted = True
         progress.probe_sent = True
         return
     progress.await_snapshot(snapshot.index, raft.now_ms)

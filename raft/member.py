@@ -73,6 +73,8 @@ class Member:
         self.applied_index = applied
         self._handed_index = applied
         self.snapshot = snapshot
+        self.snapshot_wanted = False
+        """A member needs a snapshot and there is none that the log continues."""
         self.history = History(applied, membership)
         first = applied + 1
         while first <= self.log.last_index:
@@ -149,10 +151,16 @@ class Member:
     def may_campaign(self) -> bool:
         """Only a voter with an intact log and room on its disk should lead."""
         return (
-            self.membership.votes(self.member)
-            and not self.recovering
-            and self.now_ms >= self._stalled_until_ms
+            self._has_a_say() and not self.recovering and self.now_ms >= self._stalled_until_ms
         )
+
+    def _has_a_say(self) -> bool:
+        """A voter, or one until the newest configuration is committed (thesis, 4.2.2).
+
+        Those that it keeps may lack its entry, and then only those that it removes can win.
+        """
+        committed = self.history.at(self.commit_index)
+        return self.membership.votes(self.member) or committed.votes(self.member)
 
     def campaign(self, *, forced: bool = False) -> None:
         """Ask whether we would win, before disturbing anybody; a transfer does not ask."""

@@ -42,9 +42,12 @@ class ReplicaSettings:
     flush_every_entries: int = 4096
     """How far effects may run ahead of their durable form; bounds the redo after a crash."""
 
-    snapshot_every_entries: int = 65536
+    snapshot_every_entries: int = 0
+    """Take one that often; 0: only when a member needs it. The log is cut behind what is durable
+    elsewhere, with or without snapshots."""
+
     keep_entries: int = 8192
-    """Entries kept behind a snapshot, so that a member slightly behind needs only the log."""
+    """Entries kept behind durable effects, so that a member slightly behind needs only the log."""
 
 
 @dataclass(slots=True)

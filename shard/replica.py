@@ -272,19 +272,33 @@ class Replica:
         )
 
     def _tidy(self) -> None:
-        applied = self.machine.applied_index
-        if applied - self._flushed_index >= self.settings.flush_every_entries:
+        applied, settings = self.machine.applied_index, self.settings
+        if settings.flush_every_entries <= applied - self._flushed_index:
             self._flush()
-        if applied - self._snapshot_index >= self.settings.snapshot_every_entries:
+        periodic = settings.snapshot_every_entries
+        if self.raft.snapshot_wanted or 0 < periodic <= applied - self._snapshot_index:
             self._take_snapshot()
 
     def _flush(self) -> None:
         index = self.machine.applied_index
-        self.machine.flush(self.raft.history.at(index).encode())
+        self.machine.flush(self.membership_bytes())
+        self.flushed(index)
+
+    def membership_bytes(self) -> bytes:
+        """The configuration in force at what is applied: it becomes durable with the effects."""
+        return self.raft.history.at(self.machine.applied_index).encode()
+
+    def flushed(self, index: int) -> None:
+        """Effects through `index` are stored: the log behind them is needed by peers alone."""
         self._flushed_index = index
+        applied = self.raft.applied_index
+        needed = min(applied - self.settings.keep_entries, self.machine.durable_index)
+        if needed > self.log.anchor.index:
+            self.log.truncate_front(needed)
+            self.raft.compacted()
 
     def _take_snapshot(self) -> None:
-        """Publish the state, then let go of the log behind it."""
+        """Publish the state, for members that the log does not reach back to."""
         index = self.machine.applied_index
         if index > self.raft.applied_index:
             return  # just repaired: the log has to catch up with the effects first
@@ -296,7 +310,7 @@ class Replica:
                 index,
                 term,
                 self.log.chain(index),
-                self.raft.history.at(index).encode(),
+                self.membership_bytes(),
                 self.machine.snapshot(),
             )
         except NoSpace:
@@ -304,9 +318,6 @@ class Replica:
             return
         self._snapshot_index = index
         self._store_watermark(index)
-        needed = min(index - self.settings.keep_entries, self.machine.durable_index)
-        if needed > self.log.anchor.index:
-            self.log.truncate_front(needed)
         self._drop_old_snapshots()
         self.raft.compacted(snapshot_ref(meta))
 

@@ -110,7 +110,7 @@ class Run:
             ),
             transfer=TransferOptions(piece_bytes=rng.choice((20, 100, 4096)), retry_ms=100),
             flush_every_entries=rng.choice((1, 5, 40)),
-            snapshot_every_entries=rng.choice((10, 40, 150)),
+            snapshot_every_entries=rng.choice((0, 10, 40, 150)),
             keep_entries=rng.choice((0, 5, 30)),
         )
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from itertools import combinations
 from typing import TYPE_CHECKING
 
-from shardnode.raft import Entry, Message, ReadGrant, Role
+from shardnode.raft import RAFT_PARTITION, Entry, Membership, Message, ReadGrant, Role
 from shardnode.raft.messages import AppendReply, PreVote, PreVoteReply, Vote, VoteReply
 
 if TYPE_CHECKING:
@@ -100,6 +100,7 @@ class Observer:
         self._stored[member] = host.disk.hard_state.term
         assert raft.applied_index <= raft.commit_index <= raft.log.last_index
         self._check_commit(host)
+        self._check_membership(host)
         if raft.role is Role.LEADER:
             self._check_leader(host)
             self._leading[member] = (raft.term, raft.commit_index)
@@ -114,6 +115,15 @@ class Observer:
         self._commits[member] = known
         for entry in entries_of(host, max(before, raft.log.anchor_index) + 1, raft.commit_index):
             self._commit(entry, raft.term)
+
+    def _check_membership(self, host: Host) -> None:
+        """Paper, 6: the newest configuration in the log is in force, committed or not."""
+        log = host.raft.log
+        for entry in reversed(entries_of(host, log.anchor_index + 1, log.last_index)):
+            if entry.partition == RAFT_PARTITION and entry.payload:
+                found, expected = host.raft.membership, Membership.decode(entry.payload)
+                assert found == expected, f"{host.member} goes by {found}, not {expected}"
+                return
 
     def _check_leader(self, host: Host) -> None:
         raft, member = host.raft, host.member

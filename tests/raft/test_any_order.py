@@ -13,10 +13,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from shardnode.raft import Message, Refused, Role
 from tests.raft.host import Host
-from tests.raft.kit import RESEND_MS, TIMEOUT_MS, Group
+from tests.raft.kit import HEARTBEAT_MS, RESEND_MS, TIMEOUT_MS, Group
 
 PICK = st.integers(0, 1 << 16)
 """Chooses among whatever there is at that moment."""
+
+HOPS = st.integers(0, 6)
+"""How far the network gets: an election takes four, a commit two."""
 
 
 class AnyOrder(RuleBasedStateMachine):
@@ -68,56 +71,54 @@ class AnyOrder(RuleBasedStateMachine):
         if link not in self.group.cuts and self.group[link[1]].alive:
             self.group[link[1]].receive(message)
 
-    @rule()
-    def deliver_everything_once(self) -> None:
-        self.group.deliver()
-
-    @rule(keep=st.booleans())
-    def settle(self, keep: bool) -> None:
+    @rule(count=HOPS, keep=st.booleans())
+    def hops(self, count: int, keep: bool) -> None:
         """The network is quick for a while; copies of what was under way may come later."""
         before = {link: list(queue) for link, queue in self.group.links.items()}
-        self.group.settle()
+        for _ in range(count):
+            self.group.deliver()
         if keep:
             for link, messages in before.items():
                 self.group.links[link].extend(messages[-3:])
 
-    @precondition(something_is_under_way)
-    @rule(pick=PICK)
-    def drop(self, pick: int) -> None:
-        self.group.drop(*self.links()[pick % len(self.links())])
-
-    @rule(pick=PICK)
-    def isolate(self, pick: int) -> None:
-        self.group.isolate(self.host(pick).member)
-
-    @rule(pick=PICK, other=PICK)
-    def cut(self, pick: int, other: int) -> None:
-        self.group.cut(self.host(pick).member, self.host(other).member)
-
-    @rule()
-    def heal(self) -> None:
-        self.group.heal()
+    @rule(pick=PICK, other=PICK, what=st.sampled_from(["cut", "isolate", "heal", "heal", "drop"]))
+    def network(self, pick: int, other: int, what: str) -> None:
+        one, two = self.host(pick).member, self.host(other).member
+        if what == "cut":
+            self.group.cut(one, two)
+        elif what == "isolate":
+            self.group.isolate(one)
+        elif what == "heal":
+            self.group.heal()
+        else:
+            self.group.drop(one, two)
 
     # -- time: leases allow clocks to run a tenth apart, not more -----------------------------
 
-    @rule(ms=st.sampled_from([10, 100, RESEND_MS, TIMEOUT_MS, 2 * TIMEOUT_MS]))
-    def time_passes(self, ms: int) -> None:
+    @rule(ms=st.sampled_from([10, HEARTBEAT_MS, RESEND_MS]), count=HOPS)
+    def time_passes(self, ms: int, count: int) -> None:
         for host in self.group.hosts.values():
             if host.alive:
                 host.tick(ms)
             else:
                 host.clock_ms += ms
+        self.hops(count, keep=False)
+
+    @rule(pick=PICK, count=HOPS)
+    def somebody_loses_patience(self, pick: int, count: int) -> None:
+        """One election timeout passes in silence; chance has it that this member is the first."""
+        for host in self.group.alive():
+            first = host is self.host(pick)
+            wait_ms = TIMEOUT_MS if first else 2 * TIMEOUT_MS - 1
+            host.raft.election_deadline_ms = host.clock_ms + wait_ms
+        self.time_passes(TIMEOUT_MS, count)
 
     # -- members and disks --------------------------------------------------------------------
 
-    @rule(pick=PICK)
-    def crash_and_restart(self, pick: int) -> None:
-        self.group.restart(self.host(pick).member)
-
-    @rule(pick=PICK)
-    def crash_or_come_back(self, pick: int) -> None:
+    @rule(pick=PICK, stays_down=st.booleans())
+    def crash(self, pick: int, stays_down: bool) -> None:
         host = self.host(pick)
-        if host.alive:
+        if host.alive and stays_down:
             self.group.crash(host.member)
         else:
             self.group.restart(host.member)
@@ -132,17 +133,16 @@ class AnyOrder(RuleBasedStateMachine):
         host.lose_log()
         self.group.restart(host.member)
 
-    @rule(pick=PICK)
-    def persist_late(self, pick: int) -> None:
-        self.host(pick).persist_late = True
-
-    @rule(pick=PICK)
-    def persisted(self, pick: int) -> None:
-        if self.host(pick).alive:
-            self.host(pick).release()
+    @rule(pick=PICK, late=st.booleans())
+    def disk_is_slow(self, pick: int, late: bool) -> None:
+        host = self.host(pick)
+        if late:
+            host.persist_late = True
+        elif host.alive:
+            host.release()
 
     @rule(pick=PICK, full=st.booleans())
-    def disk_full(self, pick: int, full: bool) -> None:
+    def disk_is_full(self, pick: int, full: bool) -> None:
         self.host(pick).disk_full = full
 
     @rule(pick=PICK, keep=st.integers(0, 3))
@@ -161,16 +161,17 @@ class AnyOrder(RuleBasedStateMachine):
     # -- clients ------------------------------------------------------------------------------
 
     @precondition(somebody_leads)
-    @rule(pick=PICK, count=st.integers(1, 4))
-    def propose(self, pick: int, count: int) -> None:
+    @rule(pick=PICK, size=st.integers(1, 3), count=HOPS)
+    def propose(self, pick: int, size: int, count: int) -> None:
         host = self.leaders()[pick % len(self.leaders())]
-        payloads = [b"%d" % (self.proposed + i) for i in range(count)]
-        self.proposed += count
+        payloads = [b"%d" % (self.proposed + i) for i in range(size)]
+        self.proposed += size
         try:
             host.propose(*payloads)
         except Refused:
             return
         host.drain()
+        self.hops(count, keep=False)
 
     @precondition(somebody_leads)
     @rule(pick=PICK, lease=st.booleans())
@@ -231,5 +232,5 @@ class AnyOrder(RuleBasedStateMachine):
 
 TestAnyOrder = AnyOrder.TestCase
 TestAnyOrder.settings = settings(
-    max_examples=120, stateful_step_count=60, derandomize=True, deadline=None
+    max_examples=400, stateful_step_count=50, derandomize=True, deadline=None
 )

@@ -113,6 +113,24 @@ def test_leader_outside_the_new_configuration_steps_down_when_it_is_committed(
     assert host.raft.role is Role.FOLLOWER
 
 
+def test_removed_member_campaigns_while_its_removal_may_not_be_committed(group: Group) -> None:
+    """4.2.2: it may be the only one whose log is good enough to let the change finish."""
+    host = led_by_1(group, 1, 2, 3)
+    group.change(1, [3], [1, 2])
+    while host.raft.membership.joint:
+        group.deliver()
+    group.cut(1, 3)
+    group.settle()
+    assert group[2].raft.membership == Membership.of([3], (), [1, 2])
+    assert group[3].raft.membership.joint, "3 lacks the entry, so neither 1 nor 2 votes for it"
+    group.restart(1)
+    group.heal()
+    group.advance(10 * TIMEOUT_MS)
+    assert group.leader().member == 3
+    assert group[3].raft.membership == Membership.of([3], (), [1, 2])
+    assert [role_of(group[member]) for member in (1, 2)] == [Role.FOLLOWER, Role.FOLLOWER]
+
+
 def test_new_leader_finishes_the_change_of_its_predecessor(group: Group) -> None:
     """6: C(old, new) in the log of a new leader is committed with its no-op, then left."""
     host = led_by_1(group, 1, 2, 3)

@@ -147,10 +147,12 @@ class LogAgainstList(RuleBasedStateMachine):
     def kill_the_process(self) -> None:
         """The page cache survives, so nothing at all may be missing."""
         self.files.calm()
+        first = self.log.first_index
         self.log.close()
         self.possible = [self.now]
         self.reopen()
         assert self.log.recovery.kind is Opened.CLEAN
+        assert self.log.first_index == first
 
     @rule(operations=st.integers(0, 8))
     def plan_loss_of_power(self, operations: int) -> None:

@@ -130,6 +130,22 @@ def test_a_failed_fsync_publishes_nothing() -> None:
     assert failures > 4
 
 
+def test_a_snapshot_found_at_open_is_durable_from_then_on() -> None:
+    """Failure 14: the process died between the rename and the fsync of the directory."""
+    for seed in range(20):
+        files = disk(seed)
+        store = SnapshotStore(files, SHARD)
+        operation = 0
+        while not files.exists(f"{FOLDER}/{20:020}"):
+            files.fail_after(operation, "fsync")
+            with pytest.raises(SyncFailed):
+                write_snapshot(store, 20, NEW_FILES)
+            operation += 1
+        (meta,) = SnapshotStore(files, SHARD).list()
+        files.crash()
+        assert SnapshotStore(files, SHARD).list() == [meta]
+
+
 def test_a_failing_source_of_content_publishes_nothing() -> None:
     def broken() -> Iterator[bytes]:
         yield b"some"
