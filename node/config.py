@@ -1,18 +1,19 @@
 """Every setting of a node: its type, its default, its bounds and its reason.
 
-A section of the TOML file is a class here and a key is a field; a duration's field ends in `_ms` and
-its key does not. `configs/reference.toml` is this file in TOML, and a test keeps it so.
+A section of the TOML file is a class here and a key is a field; a duration's field ends in `_ms`
+and its key does not. `configs/reference.toml` is this file in TOML, and a test keeps it so.
 
 The one rule: a `Config` is complete and right. It is frozen, it comes from `config_load` or from
 these defaults, and nobody who holds one looks at files or the environment again.
 """
+# ruff: noqa: RUF009 (`setting` is `field`, which the rule does not see)
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 from shardnode.node.config_kinds import (
     Address,
@@ -30,6 +31,7 @@ from shardnode.node.config_kinds import (
     ShardList,
     Size,
     Switch,
+    Text,
 )
 from shardnode.wire import limits
 
@@ -187,7 +189,7 @@ class Raft:
     )
     uncommitted_bytes: int = setting(
         64 * _MIB,
-        Size(1 * _MIB, 64 * _GIB),
+        Size(limits.frame_bytes_max, 64 * _GIB),
         "Writes beyond this are refused as Overloaded, so a stalled quorum costs no memory.",
     )
     cache_bytes: int = setting(
@@ -225,12 +227,12 @@ class Storage:
         "How far effects may run ahead of their durable form; bounds the redo after a crash.",
     )
     snapshot_entries: int = setting(
-        65_536, Integer(16, 1 << 30), "A snapshot is taken after this many entries of a shard."
+        0, Integer(0, 1 << 30), "A snapshot every so many entries; 0: only when a member needs one."
     )
     keep_entries: int = setting(
         8_192,
         Integer(0, 1 << 30),
-        "Entries kept behind a snapshot, so that a member slightly behind needs only the log.",
+        "Entries kept behind durable effects, so that a member slightly behind needs only the log.",
     )
 
 
@@ -309,8 +311,8 @@ class Tiering:
     """Sealed stream segments in an object store."""
 
     enabled: bool = setting(False, Switch(), "Copies sealed segments to `store`.", planned=True)
-    store: Path | str = setting(
-        "", OrWord(("",), FilePath()), "A directory that every node sees.", planned=True
+    store: str = setting(
+        "", Text(), "The object store: a directory that every node sees, or a URL.", planned=True
     )
     local_bytes: int = setting(
         1 * _GIB,
@@ -353,8 +355,7 @@ class Config:
             return listen
         if listen == "off":
             return None
-        host, port = self.node.listen
-        return Address(host, port + HTTP_PORT_OFFSET if port else 0)
+        return self.node.listen.plus(HTTP_PORT_OFFSET)
 
     @property
     def advertised(self) -> Address:
@@ -374,11 +375,7 @@ class Config:
         return getattr(getattr(self, of.section), of.attribute)
 
 
-SECTIONS: dict[str, type[Any]] = {
-    part.name: part.default_factory
-    for part in fields(Config)
-    if isinstance(part.default_factory, type)
-}
+SECTIONS = {part.name: cast(type[Any], part.default_factory) for part in fields(Config)}
 
 
 def _settings() -> Iterator[Setting]:
@@ -390,8 +387,3 @@ def _settings() -> Iterator[Setting]:
 
 SETTINGS: dict[str, Setting] = {each.path: each for each in _settings()}
 """Every setting by its path, such as `sharding.shards`, in the order of the reference."""
-
-
-def section_of(address: Address, offset: int) -> Address:
-    """The address at `offset` from a router's; port 0 stays 0."""
-    return Address(address.host, address.port + offset if address.port else 0)

@@ -1,7 +1,7 @@
 """What a setting can be: a number, a size, an address, a list of peers.
 
-A kind reads a TOML value (`from_toml`), the text of a flag or an environment variable (`from_text`),
-and gives back what a TOML file would hold (`to_toml`).
+A kind reads a TOML value (`from_toml`) or the text of a flag or an environment variable
+(`from_text`), and gives back what a TOML file would hold (`to_toml`).
 
 The one rule: a kind returns a value that is right by itself, or raises `BadValue`; nothing else
 escapes, whatever it is given. What several settings must be together is for `config_check`.
@@ -9,6 +9,7 @@ escapes, whatever it is given. What several settings must be together is for `co
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import re
 import tomllib
@@ -32,6 +33,7 @@ Toml = int | bool | str | list[int] | list[str]
 PORT_MAX = 65_535
 CPU_MAX = 4_095  # the most that Linux can be built for
 _HOST_CHARS_MAX = 253
+_TEXT_CHARS_MAX = 1_024
 _HOST_NAME = re.compile(r"(?!-)[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?")
 _LOOPBACK = re.compile(r"127(\.[0-9]{1,3}){3}")
 _CPU_RANGE = re.compile(r"([0-9]{1,4})(?:-([0-9]{1,4}))?")
@@ -46,6 +48,10 @@ class Address(NamedTuple):
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    def plus(self, offset: int) -> Address:
+        """A neighbouring port of the same host. Port 0 stays 0: any free one."""
+        return Address(self.host, self.port + offset if self.port else 0)
 
     @property
     def is_loopback(self) -> bool:
@@ -70,7 +76,7 @@ class Peer(NamedTuple):
 
 def parse_address(text: str, *, port_min: int = 0) -> Address:
     """`127.0.0.1:7400`, `db-1.example:7400` or `[::1]:7400`."""
-    noun = "HOST:PORT"
+    expected = "HOST:PORT"
     host, colon, port_text = text.rpartition(":")
     if not colon or not port_text:
         raise BadValue(expected, shown(text), "add a port, as in 127.0.0.1:7400")
@@ -98,8 +104,6 @@ def parse_peer(text: str) -> Peer:
 
 def _parse_host(host: str, text: str) -> str:
     if host.startswith("[") and host.endswith("]"):
-        import ipaddress  # slow to import, and rarely needed
-
         try:
             return str(ipaddress.IPv6Address(host[1:-1]))
         except ValueError as error:
@@ -266,6 +270,17 @@ class TextKind(Kind[T]):
         return str(value)
 
 
+class Text(TextKind[str]):
+    """Anything that can be printed on one line."""
+
+    noun = f"text of at most {_TEXT_CHARS_MAX} characters on one line"
+
+    def from_text(self, text: str) -> str:
+        if len(text) > _TEXT_CHARS_MAX or not text.isprintable():
+            raise BadValue(self.expected, shown(text))
+        return text
+
+
 class Name(TextKind[str]):
     """A name that is safe in files, labels and messages."""
 
@@ -313,10 +328,17 @@ class FilePath(TextKind[Path]):
         if not text or "\0" in text:
             raise BadValue(self.expected, shown(text), "name a file or directory")
         try:
-            text.encode("utf-8", "surrogateescape")
+            text.encode("utf-8")  # what the effective configuration is written in
             return Path(text).expanduser()
-        except (ValueError, RuntimeError) as error:
+        except UnicodeEncodeError:
+            raise BadValue(self.expected, shown(text), "a path must be valid UTF-8") from None
+        except RuntimeError as error:  # `~somebody` who does not exist
             raise BadValue(self.expected, shown(text), str(error)) from None
+
+    def to_toml(self, value: Path) -> str:
+        """A relative path begins with a dot, so that it is seen to be one."""
+        plain = value.is_absolute() or value.parts[:1] in ((), ("..",))
+        return str(value) if plain else f"./{value}"
 
     def located(self, value: Path, base: Path) -> Path:
         return Path(os.path.normpath(base / value))

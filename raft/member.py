@@ -150,9 +150,7 @@ class Member:
 
     def may_campaign(self) -> bool:
         """Only a voter with an intact log and room on its disk should lead."""
-        return (
-            self._has_a_say() and not self.recovering and self.now_ms >= self._stalled_until_ms
-        )
+        return self._has_a_say() and not self.recovering and self.now_ms >= self._stalled_until_ms
 
     def _has_a_say(self) -> bool:
         """A voter, or one until the newest configuration is committed (thesis, 4.2.2).

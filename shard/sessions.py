@@ -26,6 +26,8 @@ from enum import Enum
 
 import msgpack
 
+_CLIENT_BYTES = 16
+
 REPLIES_MAX = 4096
 """Replies kept for one client: more requests under way than any client should have."""
 
@@ -43,6 +45,7 @@ class Verdict(Enum):
 @dataclass(slots=True)
 class _Session:
     seen_stamp: int
+    ttl: int = 0
     acked_below: int = 0
     replies: dict[int, bytes] = field(default_factory=dict)
 
@@ -60,14 +63,18 @@ class SessionTable:
     def __contains__(self, client: int) -> bool:
         return client in self._sessions
 
-    def open(self, client: int, stamp: int) -> bool:
-        """Begin a session; opening one that is open keeps what it knows. False once it ended."""
+    def open(self, client: int, stamp: int, ttl: int = 0) -> bool:
+        """Begin a session; opening one that is open keeps what it knows. False once it ended.
+
+        `ttl` is how much longer than `expire` says it may be silent.
+        """
         if client in self._ended:
             return False
         session = self._sessions.get(client)
         if session is None:
-            self._sessions[client] = _Session(stamp)
+            self._sessions[client] = _Session(stamp, ttl)
         else:
+            session.ttl = ttl
             session.seen_stamp = max(session.seen_stamp, stamp)
         return True
 
@@ -105,18 +112,39 @@ class SessionTable:
             for sequence in [s for s in session.replies if s < acked_below]:
                 del session.replies[sequence]
 
-    def expire(self, silent_since: int, forget_before: int) -> int:
-        """End every session not heard of since that stamp; how many.
+    def ttl(self, client: int) -> int:
+        """What an open session was opened with."""
+        return self._sessions[client].ttl
 
-        Ids that ended before `forget_before` are forgotten: no copy of their opening is under way.
-        """
-        silent = [c for c, s in self._sessions.items() if s.seen_stamp < silent_since]
-        for client in silent:
-            del self._sessions[client]
-            self._ended[client] = silent_since
-        for client in [c for c, stamp in self._ended.items() if stamp < forget_before]:
+    def has_ended(self, client: int) -> bool:
+        """Whether it was open once, and not too long ago."""
+        return client in self._ended
+
+    def silent(self, silent_since: int) -> list[int]:
+        """The sessions not heard of since that stamp less their own time to live, in order."""
+        return sorted(c for c, s in self._sessions.items() if s.seen_stamp + s.ttl < silent_since)
+
+    def end(self, client: int, stamp: int) -> None:
+        """The session is over; its id is remembered."""
+        del self._sessions[client]
+        self._ended[client] = stamp
+
+    def forget(self, before: int) -> None:
+        """Forget ids that ended before that stamp: no copy of their opening is under way."""
+        for client in [c for c, stamp in self._ended.items() if stamp < before]:
             del self._ended[client]
+
+    def expire(self, silent_since: int, forget_before: int) -> int:
+        """End every session that is `silent`, and forget old ids; how many ended."""
+        silent = self.silent(silent_since)
+        for client in silent:
+            self.end(client, silent_since)
+        self.forget(forget_before)
         return len(silent)
+
+    def first_deadline(self) -> int | None:
+        """When the first session is silent for too long; None without sessions."""
+        return min((s.seen_stamp + s.ttl for s in self._sessions.values()), default=None)
 
     def oldest_stamp(self) -> int | None:
         """When the most silent session was last heard of; None without sessions."""
@@ -125,17 +153,28 @@ class SessionTable:
     def encode(self) -> bytes:
         """For a snapshot: equal tables give equal bytes on every replica."""
         rows = [
-            (client, s.seen_stamp, s.acked_below, sorted(s.replies.items()))
+            (_pack(client), (s.seen_stamp, s.ttl), s.acked_below, sorted(s.replies.items()))
             for client, s in sorted(self._sessions.items())
         ]
-        return bytes(msgpack.packb((rows, sorted(self._ended.items()))))
+        ended = [(_pack(client), stamp) for client, stamp in sorted(self._ended.items())]
+        return bytes(msgpack.packb((rows, ended)))
 
     @classmethod
     def decode(cls, data: bytes) -> SessionTable:
         """The inverse of `encode`, for bytes whose checksum was verified."""
         table = cls()
         rows, ended = msgpack.unpackb(data)
-        for client, seen_stamp, acked_below, replies in rows:
-            table._sessions[client] = _Session(seen_stamp, acked_below, dict(map(tuple, replies)))
-        table._ended = dict(map(tuple, ended))
+        for client, heard, acked_below, replies in rows:
+            known = _Session(*heard, acked_below, dict(map(tuple, replies)))
+            table._sessions[_unpack(client)] = known
+        table._ended = {_unpack(client): stamp for client, stamp in ended}
         return table
+
+
+def _pack(client: int) -> bytes:
+    """A client id has 128 bits, more than a msgpack number."""
+    return client.to_bytes(_CLIENT_BYTES, "big")
+
+
+def _unpack(client: bytes) -> int:
+    return int.from_bytes(client, "big")

@@ -20,7 +20,13 @@ SHARD_SHIFT = 48
 class Faults:
     """A source of trouble for the nodes of one world."""
 
-    def __init__(self, world: World, network: Network, nodes: Sequence[SimNode]) -> None:
+    def __init__(
+        self,
+        world: World,
+        network: Network,
+        nodes: Sequence[SimNode],
+        favour: Sequence[str] = (),
+    ) -> None:
         self.world = world
         self.network = network
         self.nodes = nodes
@@ -56,6 +62,7 @@ class Faults:
             self._stranger,
         ]
         self._kinds = alone + several if len(nodes) > 1 else alone
+        self._favoured = [kind for kind in self._kinds if kind.__name__[1:] in favour]
 
     def start(self) -> None:
         """The first trouble comes soon."""
@@ -64,7 +71,8 @@ class Faults:
     def _strike(self) -> None:
         if self.stopped:
             return
-        kind = self.world.rng.choice(self._kinds)
+        favoured = bool(self._favoured) and self.world.chance(50)
+        kind = self.world.rng.choice(self._favoured if favoured else self._kinds)
         done = kind()
         if done is not None:
             self.count += 1

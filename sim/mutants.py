@@ -29,8 +29,8 @@ class Mutant:
     module: str
     before: str
     after: str
-    first: int = 0
-    """Begin to look here: a seed known to find a rare one, so that nobody waits for it."""
+    favour: tuple[str, ...] = ()
+    """The trouble that brings it to light, for those that need a rare combination."""
 
 
 MUTANTS = (
@@ -102,7 +102,7 @@ MUTANTS = (
         "raft.quorum",
         "    values = [_half_reached(half, value_of) for half in halves if half]\n",
         "    values = [_half_reached(half, value_of) for half in halves[:1] if half]\n",
-        first=240,
+        favour=("reconfigure", "split", "isolate"),
     ),
     Mutant(
         "conflicting entries kept",
@@ -128,6 +128,7 @@ MUTANTS = (
         "raft.core",
         "            self.reads.ask(context)\n",
         "            self.reads.grant(context, self.commit_index)\n",
+        favour=("isolate", "pause"),
     ),
     Mutant(
         "stale read after a pause",
@@ -140,7 +141,7 @@ MUTANTS = (
         "raft.member",
         "        self.term_start_index = self.log.last_index + 1\n",
         "        self.term_start_index = 0\n",
-        first=160,
+        favour=("transfer", "crash", "isolate"),
     ),
     Mutant(
         "vote while a leader holds a lease",
@@ -185,7 +186,7 @@ MUTANTS = (
         "    commit = recovered.commit if state.recovering else "
         "max(recovered.commit, machine.applied_index)\n",
         "    commit = min(max(recovered.commit, machine.applied_index), log.last_index)\n",
-        first=196,
+        favour=("flip_bit", "isolate"),
     ),
     Mutant(
         "member whole again too early",
@@ -201,25 +202,18 @@ MUTANTS = (
         "        self.log.reset(Anchor(meta.index, meta.term, 0))\n",
     ),
     Mutant(
-        "snapshot published before its files are synced",
-        "storage.publish",
-        "            offset += len(chunk)\n        file.datasync()\n",
-        "            offset += len(chunk)\n",
-        first=188,
-    ),
-    Mutant(
         "received snapshot not verified",
         "storage.receiver",
         "                check_file(self._files, join(self._path, file.name), file)\n",
         "                pass\n",
-        first=40,
+        favour=("flip_snapshot", "isolate"),
     ),
     Mutant(
         "configuration forgotten in a snapshot",
         "raft.core",
         "        self.history.reset(snapshot.index, snapshot.membership)\n",
         "        self.history.reset(snapshot.index, self.membership)\n",
-        first=65,
+        favour=("reconfigure", "isolate"),
     ),
     # Once and only once.
     Mutant(
@@ -239,7 +233,7 @@ MUTANTS = (
         "shard.sessions",
         "        if client in self._ended:\n            return False\n",
         "",
-        first=196,
+        favour=("expire_sessions",),
     ),
     Mutant(
         "lost proposal reported as applied",
@@ -309,10 +303,11 @@ def infect(mutant: Mutant) -> None:
 def hunt(mutant: Mutant, seeds: range) -> tuple[int, str] | None:
     """The first seed that finds the mistake, and what broke. None: no seed did."""
     infect(mutant)
-    run_seed = importlib.import_module("shardnode.sim.runner").run_seed
+    runner = importlib.import_module("shardnode.sim.runner")
+    plan = runner.Plan(favour=mutant.favour)
     for seed in seeds:
         try:
-            run_seed(seed)
+            runner.run_seed(seed, plan)
         except (ImportError, LookupError, NameError, TypeError, AttributeError):
             raise
         except Exception as error:
@@ -339,9 +334,10 @@ def catch_all(seeds: int, jobs: int) -> Iterator[Catch]:
 def catch(mutant: Mutant, seeds: int) -> Catch:
     """Hunt one mutant in a process of its own."""
     command = [sys.executable, "-P", "-m", "shardnode.sim", "--mutant", mutant.name]
-    command += ["--start", str(mutant.first), "--seeds", str(seeds)]
+    command += ["--seeds", str(seeds)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode not in (0, 1):
         raise RuntimeError(f"the mutant {mutant.name!r} cannot be run:\n{done.stderr}")
     seed, _, broken = done.stdout.strip().partition(" ")
-    return Catch(mutant, int(seed) if done.returncode == 0 else None, broken)
+    caught = done.returncode == 0
+    return Catch(mutant, int(seed) if caught else None, broken if caught else "")

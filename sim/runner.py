@@ -33,6 +33,8 @@ class Plan:
     steps_min: int = 2000
     operations_min: int = 200
     faults_min: int = 3
+    favour: tuple[str, ...] = ()
+    """Kinds of trouble that come half of the time, to look closer at a corner."""
     steps_max: int = 60_000
     """A safety phase that gets nowhere, because faults keep everybody down, ends here."""
 
@@ -80,7 +82,7 @@ class Run:
             SimClient(self.world, self.network, number, members, keys=rng.randint(2, 8))
             for number in range(1, rng.randint(2, 6) + 1)
         ]
-        self.faults = Faults(self.world, self.network, self.nodes)
+        self.faults = Faults(self.world, self.network, self.nodes, plan.favour)
 
     def _settings(self, member: int, bootstrap: Membership) -> ReplicaSettings:
         """Tiny segments, windows and caches at random, to reach the corners."""

@@ -101,7 +101,8 @@ class Observer:
         assert raft.applied_index <= raft.commit_index <= raft.log.last_index
         self._check_commit(host)
         self._check_membership(host)
-        if raft.role is Role.LEADER:
+        if raft.role is Role.LEADER and raft.term == host.disk.hard_state.term:
+            # Before that, the only voter of a group leads for nobody: a crash undoes it.
             self._check_leader(host)
             self._leading[member] = (raft.term, raft.commit_index)
         else:

@@ -1,0 +1,78 @@
+"""What becomes of a refused request: the decision alone, as a function.
+
+One rule: nothing is guessed. A write of which a copy may have run, and about which nobody can tell
+any more, is an `OutcomeUnknown`.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from shardnode.client.exchange import Exchange
+from shardnode.wire.errors import (
+    Conflict,
+    DeadlineExceeded,
+    NotFound,
+    NotLeader,
+    OutcomeUnknown,
+    Overloaded,
+    SessionExpired,
+    ShardnodeError,
+    Unavailable,
+    WrongShard,
+)
+from shardnode.wire.kinds import Kind
+
+
+class Fate(Enum):
+    """What to do with an exchange."""
+
+    FAIL = "fail"
+    """End it with the error."""
+    UNKNOWN = "unknown"
+    """End it with `OutcomeUnknown`."""
+    FOLLOW = "follow"
+    """Send the same bytes to the leader."""
+    PAUSE = "pause"
+    """Send the same bytes after a pause."""
+    RENEW = "renew"
+    """Build it anew in a new session."""
+    LISTEN = "listen"
+    """Send nothing more; an earlier copy may still be answered."""
+
+
+def fate_of(exchange: Exchange, error: ShardnodeError, *, said: bool, epoch: int) -> Fate:
+    """The fate of an exchange of which one copy was refused, which `copies` already reflects.
+
+    `said`: the error is what the shard answered; otherwise its answer could not be read. `epoch`:
+    that of the client's table now.
+    """
+    if exchange.kind is Kind.SESSION_OPEN:
+        return Fate.FAIL  # the write behind it has its own answer
+    if not said:
+        return Fate.UNKNOWN if exchange.write else Fate.FAIL
+    if isinstance(error, NotLeader):
+        return Fate.FOLLOW
+    if isinstance(error, WrongShard) and exchange.epoch >= max(epoch, error.epoch or 0):
+        return Fate.PAUSE  # the shard has yet to learn the table by which we asked it
+    if isinstance(error, Overloaded | Unavailable):
+        return Fate.PAUSE
+    if isinstance(error, OutcomeUnknown):
+        return Fate.PAUSE if exchange.write else Fate.FAIL
+    if isinstance(error, Conflict | NotFound):
+        return Fate.FAIL  # a session remembers them: they are the outcome of every copy
+    if exchange.maybe_applied():
+        return Fate.LISTEN if isinstance(error, DeadlineExceeded) else Fate.UNKNOWN
+    if isinstance(error, SessionExpired):
+        return Fate.RENEW
+    if exchange.write and error.number == ShardnodeError.number:
+        return Fate.UNKNOWN  # something unexpected happened there, perhaps afterwards
+    return Fate.FAIL
+
+
+def unknown(exchange: Exchange, error: ShardnodeError) -> OutcomeUnknown:
+    """The error for `Fate.UNKNOWN`."""
+    return OutcomeUnknown(
+        f"{exchange.about} was sent {exchange.attempts} times, and the answer tells nothing about"
+        f" its effect ({error.message}); read before you repeat it"
+    )

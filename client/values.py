@@ -1,0 +1,182 @@
+"""What callers get: entries, changes, routes, states of a cluster. Plain values, no connection.
+
+One rule: bytes are always `bytes` and times are always aware datetimes in UTC, whatever the caller
+passed in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
+
+from shardnode.wire.cluster import StatusFound, TopologyFound
+from shardnode.wire.cursors import WatchCursor
+from shardnode.wire.placement import PlacementTable
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def time_of(milliseconds: int) -> datetime | None:
+    """A time of the wire; 0 there means never."""
+    return _EPOCH + timedelta(milliseconds=milliseconds) if milliseconds else None
+
+
+class Entry(NamedTuple):
+    """A key with its value. In a scan of keys alone, `value` is empty."""
+
+    key: bytes
+    value: bytes
+    version: int
+    expires_at: datetime | None
+
+
+class Where(NamedTuple):
+    """What a change's cursor is made from, when somebody asks for it."""
+
+    epoch: int
+    positions: Mapping[int, int]
+    """Of all shards when the page of the change came."""
+    shard: int
+    position: int
+
+    def to_text(self) -> str:
+        positions = {**self.positions, self.shard: self.position}
+        return WatchCursor(self.epoch, list(positions), list(positions.values())).to_text()
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What happened to a key: `kind` is `put`, `delete` or `expire`."""
+
+    kind: str
+    key: bytes
+    value: bytes | None
+    """None unless the change is a put."""
+    version: int
+    where: Where
+
+    @property
+    def cursor(self) -> str:
+        """Pass it as `start` to a later watch, which goes on behind this change."""
+        return self.where.to_text()
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Where a key is, and why."""
+
+    hash: int
+    slot: int
+    shard: int
+    leader: int | None
+    epoch: int
+    pid: int | None
+    core: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ShardStatus:
+    """How one shard of a node is."""
+
+    id: int
+    pid: int | None
+    core: int | None
+    role: str
+    leader: int | None
+    term: int
+    commit_index: int
+    applied_index: int
+    durable_index: int
+    truncation_index: int
+    state: str
+    restarts: int
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """How the shards of one node are."""
+
+    node_id: int
+    cluster: str
+    epoch: int
+    shards: tuple[ShardStatus, ...]
+
+    @classmethod
+    def of(cls, found: StatusFound) -> Status:
+        columns = (
+            found.ids,
+            found.pids,
+            found.cores,
+            found.roles,
+            found.leaders,
+            found.terms,
+            found.commit_indexes,
+            found.applied_indexes,
+            found.durable_indexes,
+            found.truncation_indexes,
+            found.states,
+            found.restarts,
+        )
+        rows: Sequence[tuple[object, ...]] = list(zip(*columns, strict=True))
+        shards = tuple(ShardStatus(*row) for row in rows)  # type: ignore[arg-type]
+        return cls(found.node_id, found.cluster, found.epoch, shards)
+
+
+@dataclass(frozen=True, slots=True)
+class ShardPlace:
+    """Where one shard is."""
+
+    id: int
+    leader: int | None
+    """The node that leads it, if one is known."""
+    replicas: Mapping[int, str]
+    """Node → the address of the shard's direct port there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """Where everything is, as of an epoch."""
+
+    cluster: str
+    epoch: int
+    nodes: Mapping[int, str]
+    """Node → the address of its router."""
+    shards: tuple[ShardPlace, ...]
+    table: PlacementTable
+
+    @classmethod
+    def of(cls, found: TopologyFound) -> Topology:
+        table = PlacementTable.decode(found.table)
+        replicas: dict[int, dict[int, str]] = {shard: {} for shard in range(table.shards)}
+        for shard, node, endpoint in zip(
+            found.replica_shards, found.replica_nodes, found.replica_endpoints, strict=True
+        ):
+            replicas.setdefault(shard, {})[node] = endpoint
+        leaders = dict(enumerate(found.leaders))
+        shards = tuple(
+            ShardPlace(shard, leaders.get(shard) or None, replicas[shard])
+            for shard in range(table.shards)
+        )
+        nodes = dict(zip(found.node_ids, found.node_endpoints, strict=True))
+        return cls(found.cluster, table.epoch, nodes, shards, table)
+
+
+class OperationResult(NamedTuple):
+    """What one operation of a transaction did."""
+
+    version: int
+    """Put: the new version. Delete and get: the version found, 0 if there was none."""
+    value: bytes | None
+    """Get: the value found. Otherwise None."""
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """What a transaction did."""
+
+    succeeded: bool
+    """Whether all comparisons held: `then` was done, otherwise `otherwise`."""
+    results: tuple[OperationResult, ...]
+    """Of the operations of the branch that was taken, in order."""

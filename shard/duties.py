@@ -1,0 +1,90 @@
+"""What a leader does without being asked: ending keys and sessions, and beginning the control plane.
+
+The one rule: nothing ends because a clock says so. The leader proposes an entry, and every replica
+acts when it applies it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+import msgpack
+
+from shardnode.raft import Refused
+from shardnode.shard import entries
+from shardnode.shard.replica import Replica, Request
+from shardnode.wire.placement import CONTROL_PARTITION, KEY_VALUE_PARTITION, initial_table
+
+if TYPE_CHECKING:
+    from shardnode.shard.effects import Effects
+
+SWEEP_EVERY_MS = 100
+"""How often to look for expired keys: well within the half second that is promised."""
+
+SWEEP_KEYS_MAX = 1_000
+SESSIONS_EVERY_MS = 1_000
+
+NOBODY = 0
+"""The token of a proposal that nobody waits for."""
+
+
+class Duties:
+    """The duties of one replica, done while it leads."""
+
+    def __init__(
+        self,
+        replica: Replica,
+        effects: Effects,
+        stamp: Callable[[], int],
+        *,
+        shards: int,
+        members: Mapping[int, str],
+    ) -> None:
+        self._replica = replica
+        self._effects = effects
+        self._stamp = stamp
+        self._shards = shards
+        self._members = members
+        self._sweep_due_ms = 0
+        self._sessions_due_ms = 0
+        self._begun_term = 0
+
+    def due(self, now_ms: int, *, is_control: bool) -> None:
+        """Propose what is due; a refusal is tried again the next time."""
+        requests = []
+        if now_ms >= self._sweep_due_ms:
+            self._sweep_due_ms = now_ms + SWEEP_EVERY_MS
+            requests += self._expired_keys()
+        if now_ms >= self._sessions_due_ms:
+            self._sessions_due_ms = now_ms + SESSIONS_EVERY_MS
+            requests += self._expired_sessions()
+        if is_control and self._effects.table is None:
+            requests += self._first_table()
+        if requests:
+            try:
+                self._replica.propose(requests)
+            except Refused:
+                self._begun_term = 0
+
+    def _expired_keys(self) -> list[Request]:
+        keys, versions = self._effects.due(self._stamp(), SWEEP_KEYS_MAX)
+        return [self._command(entries.EXPIRE_KEYS, [keys, versions])] if keys else []
+
+    def _expired_sessions(self) -> list[Request]:
+        if not self._effects.has_silent_sessions(self._stamp()):
+            return []
+        return [self._command(entries.EXPIRE_SESSIONS, [])]
+
+    def _first_table(self) -> list[Request]:
+        term = self._replica.raft.term
+        if self._begun_term == term:
+            return []
+        self._begun_term = term
+        body = [initial_table(self._shards).encode(), dict(self._members)]
+        return [self._command(entries.CONTROL_SET, body, CONTROL_PARTITION)]
+
+    def _command(
+        self, kind: int, fields: list[object], partition: int = KEY_VALUE_PARTITION
+    ) -> Request:
+        return Request(NOBODY, partition, entries.command(self._stamp(), kind, fields))

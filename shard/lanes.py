@@ -1,0 +1,132 @@
+"""The worker's sockets: whole messages in, whole messages out, nothing understood.
+
+The one rule: a drain takes what is waiting, up to a bound, and never waits; a reply that cannot be
+delivered (the peer is gone, or does not read) is dropped and counted, and never holds the loop.
+
+    lane      who                         envelope before the frames of `wire.frames`
+    direct    clients that know owners    the identity of the connection
+    inner     the router, other workers   the identity, and one opaque frame that is theirs
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import zmq
+
+from shardnode.wire import limits
+
+QUEUE_MESSAGES_MAX = 10_000
+"""High-water mark of each direction of one connection."""
+
+DRAIN_MESSAGES_MAX = 1_000
+DRAIN_BYTES_MAX = 32 << 20
+"""One drain is one write and one fsync: large enough to share it, small enough to stay quick."""
+
+HEARTBEAT_MS = 5_000
+LINGER_MS = 500
+
+
+class Lane:
+    """One bound ROUTER socket."""
+
+    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], endpoint: str, depth: int) -> None:
+        self.depth = depth
+        """Frames of envelope before those of the protocol."""
+        self.socket = context.socket(zmq.ROUTER)
+        set_options(self.socket)
+        self.socket.set(zmq.ROUTER_MANDATORY, 1)
+        self.socket.bind(endpoint)
+
+
+class Incoming(NamedTuple):
+    """A message and where its answer goes."""
+
+    lane: Lane
+    envelope: Sequence[bytes]
+    frames: Sequence[bytes]
+
+
+def set_options(socket: zmq.Socket[bytes]) -> None:
+    """What must be set before bind or connect: libzmq's defaults drop silently, without bounds."""
+    socket.set(zmq.SNDHWM, QUEUE_MESSAGES_MAX)
+    socket.set(zmq.RCVHWM, QUEUE_MESSAGES_MAX)
+    socket.set(zmq.MAXMSGSIZE, limits.frame_bytes_max)
+    socket.set(zmq.LINGER, LINGER_MS)
+    socket.set(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
+    socket.set(zmq.HEARTBEAT_TIMEOUT, 2 * HEARTBEAT_MS)
+    socket.set(zmq.TCP_KEEPALIVE, 1)
+
+
+class Lanes:
+    """All sockets of one worker."""
+
+    def __init__(self, direct: str, ipc: str, siblings: Mapping[int, str]) -> None:
+        self.counters: Counter[str] = Counter()
+        self._context = zmq.Context(io_threads=1)
+        self.direct = Lane(self._context, direct, depth=1)
+        self.inner = Lane(self._context, ipc, depth=2)
+        self._siblings: dict[int, zmq.Socket[bytes]] = {}
+        self._sibling_endpoints = siblings
+        self.poller = zmq.Poller()
+        self.poller.register(self.direct.socket, zmq.POLLIN)
+        self.poller.register(self.inner.socket, zmq.POLLIN)
+
+    def drain(self) -> list[Incoming]:
+        """Everything that waits, from both lanes."""
+        found: list[Incoming] = []
+        for lane in (self.inner, self.direct):
+            size = 0
+            socket, depth = lane.socket, lane.depth
+            for _ in range(DRAIN_MESSAGES_MAX):
+                try:
+                    message = socket.recv_multipart(zmq.NOBLOCK)
+                except zmq.Again:
+                    break
+                found.append(Incoming(lane, message[:depth], message[depth:]))
+                size += len(message[-1])
+                if size > DRAIN_BYTES_MAX:
+                    break
+        return found
+
+    def forwarded(self) -> list[tuple[int, list[bytes]]]:
+        """Answers of other workers to what was passed on to them: (shard, frames)."""
+        found = []
+        for shard, socket in self._siblings.items():
+            while True:
+                try:
+                    found.append((shard, socket.recv_multipart(zmq.NOBLOCK)))
+                except zmq.Again:
+                    break
+        return found
+
+    def send(self, to: Incoming, frames: Iterable[bytes | memoryview]) -> None:
+        """Answer a message."""
+        try:
+            to.lane.socket.send_multipart([*to.envelope, *frames], zmq.NOBLOCK, copy=True)
+        except zmq.Again:
+            self.counters["replies_dropped_slow_reader"] += 1
+        except zmq.ZMQError as error:
+            if error.errno != zmq.EHOSTUNREACH:
+                raise
+            self.counters["replies_dropped_reader_gone"] += 1
+
+    def forward(self, shard: int, frames: Sequence[bytes | memoryview]) -> bool:
+        """Pass a message on to another worker of this node; False when it cannot be reached."""
+        socket = self._siblings.get(shard)
+        if socket is None:
+            socket = self._siblings[shard] = self._context.socket(zmq.DEALER)
+            set_options(socket)
+            socket.connect(self._sibling_endpoints[shard])
+            self.poller.register(socket, zmq.POLLIN)
+        try:
+            socket.send_multipart(list(frames), zmq.NOBLOCK)
+        except zmq.Again:
+            return False
+        return True
+
+    def close(self) -> None:
+        """Let what was sent leave, within the linger time, and give everything back."""
+        self._context.destroy(linger=LINGER_MS)

@@ -1,0 +1,82 @@
+"""Requests without a prefix that belong to another shard: passed on, and answered in our name.
+
+The one rule: a legacy client talks to shard 0 and sees every key. It never learns that there are
+shards, so what is passed on comes back without a prefix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from shardnode.shard.waiting import Desk, Waiting
+from shardnode.wire.errors import OutcomeUnknown, ShardnodeError, Unavailable
+from shardnode.wire.frames import Frame, Request, build_request, parse_reply
+from shardnode.wire.kinds import Flag
+
+if TYPE_CHECKING:
+    from shardnode.shard.lanes import Incoming
+
+__all__ = ["Incoming", "Legacy"]
+
+UNDER_WAY_MAX = 10_000
+
+
+class Legacy:
+    """What shard 0 has passed on and not heard of yet."""
+
+    def __init__(self, desk: Desk, forward: Callable[[int, Sequence[Frame]], bool]) -> None:
+        self._desk = desk
+        self._forward = forward
+        self._under_way: dict[bytes, Waiting] = {}
+        self._number = 0
+
+    def __len__(self) -> int:
+        return len(self._under_way)
+
+    def pass_on(self, waiting: Waiting, request: Request, owner: int) -> None:
+        """Send it to its owner, in a sharded envelope of ours."""
+        header = request.header
+        frames = build_request(
+            header.kind,
+            request.body,
+            prefix=owner,
+            routing_key=request.routing_key,
+            flags=header.flags | Flag.FORWARDED,
+            deadline_ms=header.deadline_ms,
+            epoch=self._desk.epoch,
+            client_id=header.client_id,
+            sequence=header.sequence,
+            acked_below=header.acked_below,
+        )
+        self._number += 1
+        token = self._number.to_bytes(8, "big")
+        full = len(self._under_way) >= UNDER_WAY_MAX
+        if full or not self._forward(owner, [token, *frames]):
+            raise Unavailable(f"shard {owner} cannot be reached just now; try again")
+        self._desk.counters["legacy_forwarded"] += 1
+        self._under_way[token] = waiting
+
+    def arrived(self, frames: Sequence[bytes]) -> None:
+        """An owner answered: give it to whoever asked, without the prefix."""
+        waiting = self._under_way.pop(bytes(frames[0]), None)
+        if waiting is None:
+            self._desk.counters["legacy_late"] += 1
+            return
+        try:
+            reply = parse_reply(frames[1:])
+        except ShardnodeError as error:
+            self._desk.refuse(waiting.message, waiting.to, error)
+            return
+        header = reply.header
+        self._desk.answer(waiting, reply.body, code=header.code, index=header.log_index)
+
+    def expire(self, now_ms: int) -> None:
+        """Give up on what takes longer than its sender would wait."""
+        if not self._under_way:
+            return
+        late = [t for t, waiting in self._under_way.items() if now_ms >= waiting.deadline_ms]
+        for token in late:
+            waiting = self._under_way.pop(token)
+            error = OutcomeUnknown("the shard that owns the key did not answer in time")
+            self._desk.refuse(waiting.message, waiting.to, error)

@@ -1,0 +1,78 @@
+"""What a worker says about itself: a line for its supervisor, a status for clients.
+
+The one rule: these are numbers read in passing; nothing is computed for them on the hot path.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from shardnode.raft import Role
+from shardnode.wire.cluster import StatusFound
+from shardnode.wire.placement import split_member_id
+
+if TYPE_CHECKING:
+    from shardnode.shard.worker import Worker
+
+ROLES = {
+    Role.FOLLOWER: "follower",
+    Role.PRE_CANDIDATE: "candidate",
+    Role.CANDIDATE: "candidate",
+    Role.LEADER: "leader",
+}
+
+
+def report(worker: Worker) -> dict[str, Any]:
+    """One line for the supervisor."""
+    line: dict[str, Any] = {"state": worker.state, "error": worker.error, **_standing(worker)}
+    service, replica = worker.service, worker.replica
+    counters: dict[str, int] = {}
+    if service is not None and replica is not None:
+        counters |= service.counters
+        counters |= {f"raft_{name}": count for name, count in replica.raft.counters.items()}
+        counters |= {f"replica_{name}": count for name, count in replica.counters.items()}
+        counters["watches"] = len(service.watches)
+    line["counters"] = counters
+    return line
+
+
+def _standing(worker: Worker) -> dict[str, Any]:
+    replica = worker.replica
+    if replica is None:
+        names = ("term", "commit_index", "applied_index", "durable_index", "truncation_index")
+        return {"role": "follower", "leader": None, "epoch": 0, **dict.fromkeys(names, 0)}
+    raft = replica.raft
+    learns = raft.member in raft.membership.learners
+    return {
+        "role": "learner" if learns else ROLES[raft.role],
+        "leader": split_member_id(raft.leader)[1] if raft.leader else None,
+        "term": raft.term,
+        "commit_index": raft.commit_index,
+        "applied_index": replica.machine.applied_index,
+        "durable_index": replica.log.durable_index,
+        "truncation_index": replica.log.anchor.index,
+        "epoch": worker.service.table.epoch if worker.service is not None else 0,
+    }
+
+
+def status_found(worker: Worker) -> bytes:
+    """The answer to a STATUS that was sent to this shard."""
+    standing, settings = _standing(worker), worker.settings
+    return StatusFound(
+        node_id=settings.node,
+        cluster=settings.cluster,
+        epoch=standing["epoch"],
+        ids=[settings.shard],
+        pids=[os.getpid()],
+        cores=[settings.core],
+        roles=[standing["role"]],
+        leaders=[standing["leader"]],
+        terms=[standing["term"]],
+        commit_indexes=[standing["commit_index"]],
+        applied_indexes=[standing["applied_index"]],
+        durable_indexes=[standing["durable_index"]],
+        truncation_indexes=[standing["truncation_index"]],
+        states=[worker.state],
+        restarts=[0],
+    ).encode()

@@ -1,0 +1,251 @@
+"""What a worker does with requests: from frames to entries and reads, and back to replies.
+
+The one rule: one drain is one batch. Its writes become one run of entries and one fsync, its
+linearizable reads share one round, and nothing is answered before it is true.
+
+No socket, file or clock is touched here: messages come in, replies go out through `send`, and
+the loop in `worker.py` does the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from shardnode.raft import Refused, Role
+from shardnode.shard import entries
+from shardnode.shard.duties import NOBODY, Duties
+from shardnode.shard.legacy import Legacy
+from shardnode.shard.owners import check_owner
+from shardnode.shard.replica import Fate, Replica, Request
+from shardnode.shard.settings import WorkerSettings
+from shardnode.shard.stamps import Stamps
+from shardnode.shard.waiting import Desk, Send, Waiting, in_wire_terms
+from shardnode.shard.watches import Watches
+from shardnode.wire import limits
+from shardnode.wire.errors import (
+    InvalidRequest,
+    OutcomeUnknown,
+    ShardnodeError,
+    Unavailable,
+)
+from shardnode.wire.frames import NO_CLIENT, Frame, parse_request, return_address
+from shardnode.wire.frames import Request as WireRequest
+from shardnode.wire.kinds import Consistency, Kind
+from shardnode.wire.placement import KEY_VALUE_PARTITION, PlacementTable, initial_table
+from shardnode.wire.replies import Entry, Found
+from shardnode.wire.requests import Get, GetMany, Scan, Watch, decode_request
+
+if TYPE_CHECKING:
+    from shardnode.shard.effects import Effects
+    from shardnode.shard.lanes import Incoming
+
+WRITES = frozenset(
+    (
+        Kind.PUT,
+        Kind.PUT_MANY,
+        Kind.DELETE_MANY,
+        Kind.CAS,
+        Kind.TRANSACT,
+        Kind.SESSION_OPEN,
+        Kind.SESSION_KEEP_ALIVE,
+        Kind.SESSION_CLOSE,
+    )
+)
+READS = frozenset((Kind.GET, Kind.GET_MANY, Kind.SCAN))
+SESSIONS = frozenset((Kind.SESSION_OPEN, Kind.SESSION_KEEP_ALIVE, Kind.SESSION_CLOSE))
+
+
+class Service:
+    """Requests of one worker, as long as its replica runs."""
+
+    def __init__(
+        self,
+        settings: WorkerSettings,
+        replica: Replica,
+        effects: Effects,
+        *,
+        wall_ms: Callable[[], int],
+        send: Send,
+        forward: Callable[[int, Sequence[Frame]], bool],
+        status: Callable[[], bytes],
+    ) -> None:
+        self.settings = settings
+        self.replica = replica
+        self.effects = effects
+        self.desk = Desk(settings.shard, send)
+        self.counters = self.desk.counters
+        self.table: PlacementTable = initial_table(settings.shards)
+        self.use_table(self.table)
+        self.now_ms = 0
+        self.legacy = Legacy(self.desk, forward)
+        self.watches = Watches(effects, self.desk)
+        self.duties = Duties(
+            replica,
+            effects,
+            self._stamp,
+            shards=settings.shards,
+            members={settings.node: settings.direct},
+        )
+        self._stamps = Stamps(wall_ms)
+        self._status = status
+        self._token = NOBODY
+        self._proposals: list[tuple[Waiting, Request]] = []
+        self._waiting: dict[int, Waiting] = {}
+        self._reads: dict[bool, list[Waiting]] = {False: [], True: []}
+        self._rounds: dict[int, list[Waiting]] = {}
+
+    def use_table(self, table: PlacementTable) -> None:
+        """From now on these slots are ours."""
+        self.table = table
+        self.desk.epoch = table.epoch
+
+    # -- in -----------------------------------------------------------------------------------
+
+    def take(self, messages: Sequence[Incoming], now_ms: int) -> None:
+        """One drain: sort it into writes, reads and the rest, and hand it to consensus."""
+        self.now_ms = now_ms
+        for message in messages:
+            try:
+                self._take_one(message)
+            except ShardnodeError as error:
+                self.desk.refuse(message, return_address(message.frames), error)
+        if self._proposals:
+            self._propose()
+        for lease, readers in self._reads.items():
+            if readers:
+                self._reads[lease] = []
+                self._ask(readers, lease)
+        if self.replica.raft.role is Role.LEADER:
+            self.duties.due(now_ms, is_control=self.settings.shard == 0)
+
+    def _take_one(self, message: Incoming) -> None:
+        request = parse_request(message.frames)
+        header = request.header
+        kind = header.kind
+        body = decode_request(kind, request.body)
+        deadline_ms = self.now_ms + (header.deadline_ms or limits.deadline_ms_default)
+        waiting = Waiting(message, request.return_address(), body, deadline_ms)
+        owner = check_owner(request, body, self.settings.shard, self.table)
+        if owner != self.settings.shard:
+            self.legacy.pass_on(waiting, request, owner)
+        elif kind in WRITES:
+            self._take_write(waiting, request)
+        elif kind in READS:
+            self._take_read(waiting)
+        elif isinstance(body, Watch):
+            self.replica.raft.require_leader()
+            self.watches.take(waiting, body, self.now_ms)
+        elif kind == Kind.STATUS:
+            self.desk.answer(waiting, self._status())
+        else:
+            raise InvalidRequest(
+                f"a shard does not answer {Kind(kind).name}; send it to the router with the "
+                "prefix 0xffffffff"
+            )
+
+    # -- writes -------------------------------------------------------------------------------
+
+    def _take_write(self, waiting: Waiting, request: WireRequest) -> None:
+        header = request.header
+        if header.client_id == NO_CLIENT and (
+            header.kind in SESSIONS or getattr(waiting.body, "leased", False)
+        ):
+            raise InvalidRequest("expected a session, found client id 0; open a session first")
+        self._token += 1
+        payload = entries.encode(
+            self._stamp(),
+            header.kind,
+            header.flags,
+            header.client_id,
+            header.sequence,
+            header.acked_below,
+            request.body,
+        )
+        self._proposals.append((waiting, Request(self._token, KEY_VALUE_PARTITION, payload)))
+
+    def _stamp(self) -> int:
+        return self._stamps.stamp(self.replica.raft.term, self.now_ms, self.effects.stamp)
+
+    def _propose(self) -> None:
+        proposals, self._proposals = self._proposals, []
+        try:
+            self.replica.propose([request for _, request in proposals])
+        except Refused as refused:
+            error = in_wire_terms(refused)
+            for waiting, _ in proposals:
+                self.desk.refuse(waiting.message, waiting.to, error)
+            return
+        self.counters["writes"] += len(proposals)
+        for waiting, request in proposals:
+            self._waiting[request.token] = waiting
+
+    # -- reads --------------------------------------------------------------------------------
+
+    def _take_read(self, waiting: Waiting) -> None:
+        level = waiting.body.consistency  # type: ignore[attr-defined]  # every READS body has it
+        self.counters["reads"] += 1
+        if level == Consistency.STALE:
+            self._read(waiting)
+        else:
+            self._reads[level == Consistency.LEASE].append(waiting)
+
+    def _ask(self, readers: list[Waiting], lease: bool) -> None:
+        self._token += 1
+        try:
+            self.replica.read(self._token, lease=lease)
+        except Refused as refused:
+            self._refuse_all(readers, in_wire_terms(refused))
+        else:
+            self._rounds[self._token] = readers
+
+    def _read(self, waiting: Waiting) -> None:
+        body, effects = waiting.body, self.effects
+        try:
+            if isinstance(body, GetMany):
+                packed = Found(effects.get_many(body.keys)).encode()
+            elif isinstance(body, Get):
+                packed = Entry(*(effects.get(body.key) or (None, 0, 0))).encode()
+            else:
+                assert isinstance(body, Scan)
+                packed = effects.scan(body).encode()
+            self.desk.answer(waiting, packed, index=effects.applied_index)
+        except ShardnodeError as error:
+            self.desk.refuse(waiting.message, waiting.to, error)
+
+    # -- out ----------------------------------------------------------------------------------
+
+    def finish(self) -> None:
+        """After the pump: answer everything that has come to an end."""
+        replica, desk = self.replica, self.desk
+        for token, fate, index, reply in replica.outcomes:
+            waiting = self._waiting.pop(token, None)
+            if waiting is None:
+                continue
+            if fate is Fate.APPLIED:
+                code, body = entries.split_reply(reply)
+                desk.answer(waiting, body, code=code, index=index)
+            else:
+                desk.refuse(waiting.message, waiting.to, _explain(fate))
+        replica.outcomes.clear()
+        for grant in replica.reads:
+            for waiting in self._rounds.pop(grant.context, ()):
+                self._read(waiting)
+        replica.reads.clear()
+        for context in replica.refused_reads:
+            error = Unavailable("leadership was lost before the read could be served; ask again")
+            self._refuse_all(self._rounds.pop(context, ()), error)
+        replica.refused_reads.clear()
+        if len(self.watches):
+            self.watches.wake(self.now_ms)
+        self.legacy.expire(self.now_ms)
+
+    def _refuse_all(self, readers: Sequence[Waiting], error: ShardnodeError) -> None:
+        for waiting in readers:
+            self.desk.refuse(waiting.message, waiting.to, error)
+
+
+def _explain(fate: Fate) -> ShardnodeError:
+    if fate is Fate.LOST:
+        return Unavailable("another leader's entry took its place; it had no effect, ask again")
+    return OutcomeUnknown("leadership changed while it was under way: it may have an effect or not")

@@ -1,0 +1,318 @@
+"""The committed state in LMDB files.
+
+    kv/00000000000000000001/data.mdb      one environment; the highest number is in force
+    kv/00000000000000000002.tmp/          being built from a snapshot; swept at open
+
+The one rule: `sync=True, metasync=False`, never `writemap`. A power failure can undo the last
+commit and nothing else; the commit before it is what `durable_index` names. At open the files are
+synced, so what is found there counts as durable.
+
+Reads use one transaction that is renewed at each commit. Pinned ones are counted, because the map
+cannot grow under them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from struct import Struct
+from typing import Any
+
+import lmdb
+
+from shardnode.storage.engine_store import EngineOptions, Item, MapFull, pack_version, time_row
+from shardnode.storage.engine_values import split_header
+from shardnode.storage.errors import Corrupt, DiskFailed, NoSpace, SyncFailed
+from shardnode.storage.files import RealFiles
+from shardnode.storage.publish import TEMPORARY, publish_dir
+
+_INDEX = Struct(">Q")
+_INDEX_NAME = b"index"
+_GENERATION = re.compile(r"\d{20}")
+_DATABASES = (b"keys", b"times", b"blobs")
+
+
+class _Environment:
+    """An open LMDB environment with its three databases."""
+
+    def __init__(self, path: str, map_bytes: int) -> None:
+        self.path = path
+        with _translated(path, opening=True):
+            self.env = lmdb.open(
+                path,
+                map_size=map_bytes,
+                max_dbs=len(_DATABASES),
+                sync=True,
+                metasync=False,
+                writemap=False,
+                readahead=False,  # keys are random; a scan reads pages in the order of splits
+            )
+            self.env.reader_check()
+            self.keys, self.times, self.blobs = map(self.env.open_db, _DATABASES)
+            self.env.sync(True)
+
+    def write(self) -> Any:
+        return self.env.begin(db=self.keys, write=True)
+
+    def read(self) -> Any:
+        return self.env.begin(db=self.keys)
+
+    def finish(self, txn: Any, index: int, blobs: Mapping[str, bytes]) -> None:
+        """The last writes of a transaction, and its commit."""
+        for name, blob in blobs.items():
+            txn.put(name.encode(), blob, db=self.blobs)
+        txn.put(_INDEX_NAME, _INDEX.pack(index), db=self.blobs)
+        txn.commit()
+
+    def index(self, txn: Any) -> int:
+        found = txn.get(_INDEX_NAME, db=self.blobs)
+        return int(_INDEX.unpack(found)[0]) if found else 0
+
+
+class LmdbStore:
+    """The environment in a directory of the operating system, made when it is missing."""
+
+    def __init__(self, directory: str, options: EngineOptions) -> None:
+        self._files = RealFiles(directory)
+        self._directory = directory
+        self._options = options
+        self._map_bytes = options.map_bytes
+        self._pins = 0
+        self.index = self.durable_index = 0
+        self._txn: Any = None
+        generation = self._sweep()
+        self._open(generation)
+
+    # -- reading ------------------------------------------------------------------------------
+
+    def blob(self, name: str) -> bytes:
+        return bytes(self._read.get(name.encode(), b"", db=self._environment.blobs))
+
+    def get(self, key: bytes) -> bytes | None:
+        try:
+            found: bytes | None = self._get(key)
+        except lmdb.Error as error:
+            raise _damaged(self._directory, error) from error
+        return found
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        try:
+            return list(map(self._get, keys))
+        except lmdb.Error as error:
+            raise _damaged(self._directory, error) from error
+
+    def take(self, low: bytes, high: bytes | None, count: int, reverse: bool) -> list[Item]:
+        with _translated(self._directory), self._read.cursor() as cursor:
+            return _walk(cursor, low, high, count, reverse)
+
+    def times(self, low: bytes, high: bytes, count: int) -> list[Item]:
+        with _translated(self._directory), self._read.cursor(self._environment.times) as cursor:
+            return _walk(cursor, low, high, count, reverse=False)
+
+    def pin(self, count: int) -> Iterator[list[Item]]:
+        # Not a generator itself: the state is pinned at the call, not at the first item.
+        self._pins += 1
+        return self._pinned(self._environment.read(), count)
+
+    def _pinned(self, txn: Any, count: int) -> Iterator[list[Item]]:
+        try:
+            items = iter(txn.cursor())
+            while batch := list(islice(items, count)):
+                yield batch
+        finally:
+            txn.abort()
+            self._pins -= 1
+
+    # -- writing ------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        assert self._txn is None, "one transaction at a time"
+        with _translated(self._directory):
+            self._txn = self._environment.write()
+
+    def put(self, items: Iterable[Item]) -> None:
+        with _translated(self._directory), self._txn.cursor() as cursor:
+            cursor.putmulti(items)
+
+    def remove(self, keys: Iterable[bytes]) -> None:
+        with _translated(self._directory):
+            for key in keys:
+                self._txn.delete(key)
+
+    def put_times(self, rows: Iterable[Item]) -> None:
+        with _translated(self._directory), self._txn.cursor(self._environment.times) as cursor:
+            cursor.putmulti(rows)
+
+    def remove_times(self, rows: Iterable[bytes]) -> None:
+        with _translated(self._directory):
+            for row in rows:
+                self._txn.delete(row, db=self._environment.times)
+
+    def commit(self, index: int, blobs: Mapping[str, bytes]) -> None:
+        txn, self._txn = self._txn, None
+        try:
+            with _translated(self._directory, committing=True):
+                self._environment.finish(txn, index, blobs)
+        except BaseException:
+            txn.abort()
+            raise
+        self.durable_index, self.index = self.index, index
+        self._renew()
+
+    def abort(self) -> None:
+        if self._txn is not None:
+            self._txn.abort()
+            self._txn = None
+
+    def grow(self) -> bool:
+        if self._pins or self._map_bytes >= self._options.map_bytes_max:
+            return False
+        assert self._txn is None, "the map must not move under a transaction"
+        self._map_bytes = min(2 * self._map_bytes, self._options.map_bytes_max)
+        self._read.abort()
+        with _translated(self._directory):
+            self._environment.env.set_mapsize(self._map_bytes)
+        self._renew()
+        return True
+
+    # -- opening and replacing ----------------------------------------------------------------
+
+    def replace(
+        self, index: int, blobs: Mapping[str, bytes], batches: Iterable[Sequence[Item]]
+    ) -> None:
+        self.abort()
+        name = f"{self._generation + 1:020}"
+        temporary = name + TEMPORARY
+        if self._files.exists(temporary):
+            self._files.remove_tree(temporary)
+        self._files.mkdir(temporary)
+        try:
+            self._build(f"{self._directory}/{temporary}", index, blobs, batches)
+        except BaseException:
+            self._files.remove_tree(temporary)
+            raise
+        publish_dir(self._files, temporary, name)
+        self._close()
+        self._open(self._sweep())
+
+    def close(self) -> None:
+        self.abort()
+        self._close()
+
+    def _build(
+        self,
+        path: str,
+        index: int,
+        blobs: Mapping[str, bytes],
+        batches: Iterable[Sequence[Item]],
+    ) -> None:
+        environment = _Environment(path, self._map_bytes)
+        try:
+            with _translated(path, committing=True):
+                txn = environment.write()
+                try:
+                    for batch in batches:
+                        _fill(environment, txn, batch)
+                    environment.finish(txn, index, blobs)
+                except BaseException:
+                    txn.abort()
+                    raise
+                environment.env.sync(True)
+        finally:
+            environment.env.close()
+
+    def _open(self, generation: int) -> None:
+        self._generation = generation
+        path = f"{self._directory}/{generation:020}"
+        self._environment = _Environment(path, self._map_bytes)
+        self._files.sync_dir(f"{generation:020}")  # LMDB syncs what is in its file, not its name
+        self._map_bytes = max(self._map_bytes, self._environment.env.info()["map_size"])
+        self._read = self._environment.read()
+        self._get = self._read.get
+        self.index = self.durable_index = self._environment.index(self._read)
+
+    def _renew(self) -> None:
+        self._read.abort()
+        self._read = self._environment.read()
+        self._get = self._read.get
+
+    def _close(self) -> None:
+        self._read.abort()
+        self._environment.env.close()
+
+    def _sweep(self) -> int:
+        """Remove what is unfinished or superseded; which one is in force."""
+        names = self._files.listdir("")
+        numbers = sorted(int(name) for name in names if _GENERATION.fullmatch(name))
+        newest = numbers[-1] if numbers else 1
+        for name in names:
+            if name.endswith(TEMPORARY) or (_GENERATION.fullmatch(name) and int(name) != newest):
+                self._files.remove_tree(name)
+        if not numbers:
+            self._files.mkdir(f"{newest:020}")
+        self._files.sync_dir("")
+        return newest
+
+
+def _walk(cursor: Any, low: bytes, high: bytes | None, count: int, reverse: bool) -> list[Item]:
+    if reverse:
+        return _walk_back(cursor, low, high, count)
+    if not (cursor.set_range(low) if low else cursor.first()):
+        return []
+    found: list[Item] = list(islice(cursor.iternext(), count))
+    return [item for item in found if item[0] < high] if high is not None else found
+
+
+def _walk_back(cursor: Any, low: bytes, high: bytes | None, count: int) -> list[Item]:
+    if high is not None and not high:
+        return []
+    if high is not None and cursor.set_range(high):
+        at_end = cursor.prev()
+    else:
+        at_end = cursor.last()
+    if not at_end:
+        return []
+    found: list[Item] = list(islice(cursor.iterprev(), count))
+    return [item for item in found if item[0] >= low]
+
+
+def _fill(environment: _Environment, txn: Any, batch: Sequence[Item]) -> None:
+    """Add sorted items to an environment that is being built, with their rows of times."""
+    with txn.cursor() as cursor:
+        cursor.putmulti(batch, append=True)
+    for key, kept in batch:
+        version, expires_ms = split_header(kept)
+        if expires_ms:
+            txn.put(time_row(expires_ms, key), pack_version(version), db=environment.times)
+
+
+@contextmanager
+def _translated(path: str, *, opening: bool = False, committing: bool = False) -> Iterator[None]:
+    """LMDB's errors as ours. A commit that failed for another reason than space may have lost
+    pages that were written before, so it is taken for a failed sync."""
+    try:
+        yield
+    except lmdb.MapFullError as error:
+        raise MapFull(f"{path}: the map of the key-value files is full: it must grow") from error
+    except lmdb.DiskError as error:
+        raise NoSpace(f"{path}: no space left to flush keys: free some and try again") from error
+    except (lmdb.CorruptedError, lmdb.PageNotFoundError, lmdb.PanicError) as error:
+        raise _damaged(path, error) from error
+    except lmdb.Error as error:
+        if opening:
+            raise _damaged(path, error) from error
+        if committing:
+            raise SyncFailed(
+                f"{path}: the commit failed ({error}): the process must exit and recover"
+            ) from error
+        raise DiskFailed(f"{path}: the key-value files cannot be used ({error})") from error
+
+
+def _damaged(path: str, error: Exception) -> Corrupt:
+    return Corrupt(
+        f"the key-value files cannot be read ({error})",
+        path=path,
+        advice="repair this member from its peers or from a snapshot",
+    )
