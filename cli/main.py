@@ -1,8 +1,10 @@
-"""The `shardnode` command: the group, the table of commands, and the exit codes of mishaps.
+"""The `shardnode` command: the group, the table of commands, and how each line ends.
 
 A new command is a module of this folder that holds one click command called `command`, and a line
 in COMMANDS. The line repeats the summary, because help must not import every command to show it. A
-command returns its exit code, or nothing for 0.
+command returns its exit code, or nothing for 0, and lets errors pass: they are told here.
+
+The one rule: nothing but click is imported before it is known which command runs.
 """
 
 from __future__ import annotations
@@ -10,19 +12,28 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from contextlib import suppress
 from typing import NoReturn
 
 import click
 
-from shardnode import __version__
+from shardnode.cli.errors import EXIT_FAILURE, EXIT_INTERRUPT, tell, told_of
+from shardnode.cli.options import CONTEXT, client_options, version_option
 
 # name -> (module, what `shardnode -h` says about it)
 COMMANDS = {
+    "start": ("shardnode.cli.start", "Run a node until it is stopped."),
+    "demo": ("shardnode.cli.demo", "See a temporary node survive the death of a worker."),
+    "status": ("shardnode.cli.status", "Show the shards of a node."),
+    "health": ("shardnode.cli.health", "Say whether every shard serves: exit code 0 or 7."),
+    "kv": ("shardnode.cli.kv", "Put, get, delete, scan and watch keys."),
+    "explain": ("shardnode.cli.explain", "Show where a key is, and why."),
+    "config": ("shardnode.cli.config", "Show, check or write a node's configuration."),
     "sim": ("shardnode.cli.sim", "Replay a seed in the deterministic simulator."),
 }
 
-EXIT_FAILURE = 1
-EXIT_INTERRUPT = 130
+EPILOG = """Completion in your shell: eval "$(_SHARDNODE_COMPLETE=bash_source shardnode)", or
+zsh_source, or fish_source."""
 
 
 class LazyGroup(click.Group):
@@ -43,25 +54,47 @@ class LazyGroup(click.Group):
             formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, prog_name="shardnode")
+@click.group(cls=LazyGroup, context_settings=CONTEXT, epilog=EPILOG)
+@version_option
+@client_options
 def group() -> None:
     """A sharded, replicated key-value and stream store."""
 
 
 def main(argv: list[str] | None = None) -> NoReturn:
     """Runs one command line and exits with its code."""
+    words = sys.argv[1:] if argv is None else argv
     try:
         # Not standalone: click would answer an interrupt with exit code 1.
-        code = group.main(argv, prog_name="shardnode", standalone_mode=False)
-        sys.stdout.flush()
-    except click.ClickException as error:
-        error.show()
-        sys.exit(error.exit_code)
+        code = group.main(words, prog_name="shardnode", standalone_mode=False)
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except (click.Abort, KeyboardInterrupt):
-        sys.exit(EXIT_INTERRUPT)
+        code = EXIT_INTERRUPT
     except BrokenPipeError:
-        # The reader left, as in `… | head`. What is still buffered must not fail again at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(EXIT_FAILURE)
+        code = EXIT_FAILURE  # the reader left, as in `… | head`: no word about it
+    except Exception as error:
+        told = told_of(error)
+        if told is None:
+            raise
+        with suppress(BrokenPipeError):
+            tell(error, told, as_json=_asks_for_json(words))
+        code = told.exit_code
+    _settle_stdout()
     sys.exit(code)
+
+
+def _asks_for_json(words: list[str]) -> bool:
+    """Whether `--json` stands on a line that perhaps could not be understood."""
+    end = words.index("--") if "--" in words else len(words)
+    return "--json" in words[:end]
+
+
+def _settle_stdout() -> None:
+    """What is still buffered and cannot be written must not fail again when Python exits."""
+    if sys.stdout is None:
+        return
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

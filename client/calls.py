@@ -153,11 +153,20 @@ class ShardCall(OneRequest[tuple[Answer, int]]):
             self.succeed(core, (exchange.answer, exchange.epoch))
 
 
-class TableCall(Call[None]):
-    """Done as soon as there is a table."""
+class TableCall(Call[PlacementTable]):
+    """The table, once it is of at least that epoch."""
 
-    def begin(self, core: Core, now: float) -> None:  # noqa: ARG002
-        self.succeed(core, None)
+    def __init__(self, epoch_min: int = 0) -> None:
+        super().__init__()
+        self._epoch_min = epoch_min
+
+    def begin(self, core: Core, now: float) -> None:
+        table = core.routes.table
+        assert table is not None, "a call begins when there is a table"
+        if table.epoch < self._epoch_min:
+            core.await_table(self, self._epoch_min, now)
+        else:
+            self.succeed(core, table)
 
 
 def _no_conversion(answer: Any) -> Any:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from shardnode.wire.codec import Answer
 from shardnode.wire.errors import (
@@ -76,7 +76,7 @@ class Exchange:
         *,
         shard: int | None,
         routing_key: bytes = b"",
-        call: Call[object] | None,
+        call: Call[Any] | None,
         attempt_s: float = 0.0,
     ) -> None:
         self.kind = kind

@@ -75,6 +75,8 @@ class ManyCall(Call[T]):
         assert keys, "a call without keys needs no request"
         super().__init__()
         self.keys = keys
+        self.placed: int | None = None
+        """The shard of all keys, where the caller knows it by the table of now."""
         self._todo: list[int] | None = None
         """Positions to send when a table comes; None: all, for the first time."""
         self._parts: dict[Exchange, _Positions] = {}
@@ -114,7 +116,12 @@ class ManyCall(Call[T]):
         table = core.routes.table
         assert table is not None, "a call begins when there is a table"
         new: list[Exchange] = []
-        for shard, local in groups_of(column(self.keys, positions), table).items():
+        groups: Mapping[int, _Positions]
+        if self.placed is not None:
+            groups, self.placed = {self.placed: range(len(positions))}, None
+        else:
+            groups = groups_of(column(self.keys, positions), table)
+        for shard, local in groups.items():
             places = column(positions, local)
             keys = column(self.keys, places)
             for cut in cuts(self.sizes(keys, places)):

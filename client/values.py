@@ -7,7 +7,7 @@ passed in.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
@@ -55,7 +55,7 @@ class Change:
     value: bytes | None
     """None unless the change is a put."""
     version: int
-    where: Where
+    where: Where = field(repr=False)
 
     @property
     def cursor(self) -> str:

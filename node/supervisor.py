@@ -27,7 +27,6 @@ from binascii import Error as Base64Error
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
 
 from shardnode.node.affinity import is_pinned
 from shardnode.node.children import BrokenLine, Child
@@ -41,8 +40,8 @@ log = logging.getLogger("shardnode.node")
 REFRESH_S = 1.0
 """The router hears of every index at least this often."""
 
-SIGHT = ("pid", "core", "role", "leader", "term", "state", "restarts")
-"""A change of one of these is told at once; the indexes grow all the time."""
+NEWS = ("state", "role", "leader", "term", "reached", "error")
+"""A change of one of these in a line is told at once; the indexes grow all the time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,12 +112,12 @@ class Supervisor:
         self._selector.register(self._wake_read, selectors.EVENT_READ, self._woken)
         self._table = ""
         self._epoch = 0
-        self._told: list[tuple[Any, ...]] = []
+        self._news = True
         self._refresh_at = 0.0
         self._stop_asked = False
         self._workers_told = False
         self._router_until = self._stop_until = 0.0
-        self._stopping = False
+        self._stopping = self._in_haste = False
         self.view = View()
         self.changed = threading.Condition()
         """Notified when `view` was replaced, or the supervisor has ended."""
@@ -128,12 +127,14 @@ class Supervisor:
     # What other threads may call.
 
     def ask_to_stop(self, *, at_once: bool = False) -> None:
-        """Begin a clean stop; `at_once` shortens one that is under way."""
-        if at_once:
-            self._stop_until = self._router_until = 0.0
-        self._stop_asked = True
-        with suppress(BlockingIOError, OSError):
-            os.write(self._wake_write, b"\0")
+        """Begin a clean stop; `at_once` leaves nobody time for theirs."""
+        with self.changed:
+            if self.has_ended:
+                return
+            self._in_haste = self._in_haste or at_once
+            self._stop_asked = True
+            with suppress(BlockingIOError):  # the pipe is full of earlier wishes
+                os.write(self._wake_write, b"\0")
 
     def run(self) -> None:
         """The loop. Returns when every child is gone; whatever goes wrong, none is left behind."""
@@ -145,8 +146,9 @@ class Supervisor:
         finally:
             self._kill_all()
             self._selector.close()
-            os.close(self._wake_read)
             with self.changed:
+                os.close(self._wake_read)
+                os.close(self._wake_write)
                 self.has_ended = True
                 self.changed.notify_all()
 
@@ -167,12 +169,13 @@ class Supervisor:
                 key.data()
             now = self._clock()
             if now - before > wait_s + 1.0:
-                self._forgive(now - before - wait_s)
+                self._forgive(now - before - wait_s, now)
             before = now
             self._look_for_silence(now)
 
     def _wait_s(self, now: float) -> float:
-        due = [self._refresh_at, *(m.start_due_at for m in self._members if m.start_due_at)]
+        starts = [m.start_due_at for m in self._members if m.start_due_at is not None]
+        due = [self._refresh_at, *starts]
         if self._stopping:
             due = [self._stop_until if self._workers_told else self._router_until]
         if not all(m.child is None or m.child.exit_fd is not None for m in self._members):
@@ -192,8 +195,7 @@ class Supervisor:
         register(child.read_fd, selectors.EVENT_READ, lambda: self._read(member, child))
         if child.exit_fd is not None:
             register(child.exit_fd, selectors.EVENT_READ, lambda: self._look(member, child))
-        if member.post.shard is None:
-            self._told = []
+        self._news = True
 
     def _read(self, member: Member, child: Child) -> None:
         try:
@@ -203,10 +205,12 @@ class Supervisor:
             return
         now = self._clock()
         for line in lines:
+            last = member.last_line
+            self._news = self._news or any(last.get(name) != line.get(name) for name in NEWS)
             member.heard(line, now)
             if "table" in line:
                 self._learn_table(line["table"])
-        if lines and member.post.core is not None and not member.pinned:
+        if lines and member.post.core is not None and not member.is_pinned:
             self._check_core(member, child)
         if child.ended_output:
             self._selector.unregister(child.read_fd)
@@ -215,13 +219,15 @@ class Supervisor:
         """A process may have ended."""
         if child.exit_code() is None:
             return
-        self._read_rest(member, child)
-        for fd in (child.read_fd, child.write_fd, child.exit_fd):
+        if not child.ended_output:
+            self._read(member, child)
+        for fd in (child.read_fd, child.exit_fd):
             if fd is not None:
                 with suppress(KeyError):
                     self._selector.unregister(fd)
         lived_s = self._clock() - member.started_at
         code, wait_s = member.ended(self._clock())
+        self._news = True
         if self._stopping:
             member.start_due_at = None
             return
@@ -232,44 +238,39 @@ class Supervisor:
         else:
             log.warning("%s; started again in %d ms", what, wait_s * 1_000)
 
-    def _read_rest(self, member: Member, child: Child) -> None:
-        if not child.ended_output:
-            self._read(member, child)
-
     def _look_for_silence(self, now: float) -> None:
         for member in self._members:
+            if member.child is not None and member.child.exit_fd is None:
+                self._look(member, member.child)
             child, watch = member.child, member.watch
-            if child is None or watch is None:
+            if child is None or watch is None or self._stopping:
                 continue
-            if child.exit_fd is None:
-                self._look(member, child)
-            elif not self._stopping and watch.is_hung(now):
-                log.error(
-                    "%s (process %d) was silent for %.1f s and is killed",
-                    member.name,
-                    child.pid,
-                    watch.silent_s(now),
-                )
+            who = f"{member.name} (process {child.pid})"
+            if watch.is_hung(now):
+                log.error("%s was silent for %.1f s and is killed", who, watch.silent_s(now))
                 member.hangs += 1
                 child.kill()
                 watch.heard(now)  # once is enough: its end is on its way
-            elif watch.is_late(now) != member.late:
-                member.late = not member.late
-                if member.late:
-                    log.warning("%s (process %d) is late with its signs of life", member.name, child.pid)
+            elif watch.is_late(now) != member.is_late:
+                member.is_late = not member.is_late
+                if member.is_late:
+                    log.warning("%s is late with its signs of life", who)
 
-    def _forgive(self, gap_s: float) -> None:
+    def _forgive(self, gap_s: float, now: float) -> None:
+        """We were stopped ourselves, or the machine slept: nobody could be heard."""
         for member in self._members:
             if member.watch is not None:
-                member.watch.forgive(gap_s)
+                member.watch.forgive(gap_s, now)
 
     def _check_core(self, member: Member, child: Child) -> None:
+        """A worker pins itself; what is reported is what the system says."""
         core = member.post.core
         assert core is not None
-        member.pinned = is_pinned(child.pid, core)
-        if not member.pinned and member.last_line.get("state") == "serving" and not member.late:
+        member.is_pinned = is_pinned(child.pid, core)
+        self._news = self._news or member.is_pinned
+        if not member.is_pinned and member.state == "serving" and not member.pin_missed:
+            member.pin_missed = True
             log.warning("%s (process %d) is not pinned to core %d", member.name, child.pid, core)
-            member.late = True
 
     # What children are told.
 
@@ -288,12 +289,10 @@ class Supervisor:
 
     def _tell(self, now: float) -> None:
         """Publish the view, and tell the router, if there is something new or it is time."""
-        rows = [m.row() for m in self._members if m.post.shard is not None]
-        sight = [tuple(row[name] for name in SIGHT) for row in rows]
-        sight.append(tuple((m.pid, m.state) for m in self._members if m.post.shard is None))
-        if sight == self._told and now < self._refresh_at:
+        if not self._news and now < self._refresh_at:
             return
-        self._told, self._refresh_at = sight, now + REFRESH_S
+        self._news, self._refresh_at = False, now + REFRESH_S
+        rows = [m.row() for m in self._members if m.post.shard is not None]
         self._publish(rows, now)
         for member in self._members:
             if member.child is not None:
@@ -303,12 +302,12 @@ class Supervisor:
                     member.child.flush()
 
     def _publish(self, rows: list[Row], now: float) -> None:
-        routers = [member for member in self._members if member.post.shard is None]
+        router = next((m.last_line for m in self._members if m.post.shard is None), {})
         epochs = [m.last_line.get("epoch", 0) for m in self._members]
         view = View(
             rows=tuple(rows),
             epoch=max([self._epoch, *(each for each in epochs if isinstance(each, int))]),
-            missing=not_ready(rows, router_serves=all(m.state == "serving" for m in routers)),
+            missing=not_ready(rows, router),
             processes=tuple(_process_view(member, now) for member in self._members),
         )
         with self.changed:
@@ -326,6 +325,9 @@ class Supervisor:
             for member in self._members:
                 member.start_due_at = None
             self._stop_members(router=True)
+        if self._in_haste:
+            self._router_until = self._stop_until = now
+            self._in_haste = False
         routers = [m for m in self._members if m.post.shard is None and m.child is not None]
         if not self._workers_told and (not routers or now >= self._router_until):
             for member in routers:

@@ -46,9 +46,10 @@ class Member:
     """When to start the next child; None: not at all, because one runs or it is parked."""
     starts: int = 0
     parked: bool = False
-    late: bool = False
+    is_late: bool = False
     hangs: int = 0
-    pinned: bool = False
+    is_pinned: bool = False
+    pin_missed: bool = False
     last_line: dict[str, Any] = field(default_factory=dict)
     """What the child that runs now said last."""
     counters: dict[str, float] = field(default_factory=dict)
@@ -80,7 +81,7 @@ class Member:
         self.watch = Watch(now, self.hang_s)
         self.started_at, self.start_due_at = now, None
         self.starts += 1
-        self.late = self.pinned = False
+        self.is_late = self.is_pinned = self.pin_missed = False
         self.last_line, self.counters = {}, {}
         return self.child
 
@@ -100,7 +101,7 @@ class Member:
         assert self.child is not None
         code = self.child.close()
         self.child = self.watch = None
-        self.last_line, self.pinned = {}, False
+        self.last_line, self.is_pinned = {}, False
         wait_s = self.restarts_policy.after_death(now, now - self.started_at)
         self.parked = wait_s is None
         self.start_due_at = None if wait_s is None else now + wait_s
@@ -113,7 +114,7 @@ class Member:
             self.post.shard,
             self.last_line,
             pid=self.pid,
-            core=self.post.core if self.pinned else None,
+            core=self.post.core if self.is_pinned else None,
             restarts=self.restarts,
             parked=self.parked,
         )

@@ -75,9 +75,9 @@ class Watch:
         self._heard_at = now
         self._has_spoken = True
 
-    def forgive(self, gap_s: float) -> None:
+    def forgive(self, gap_s: float, now: float) -> None:
         """The supervisor itself was stopped for so long: nobody could be heard."""
-        self._heard_at += gap_s
+        self._heard_at = min(now, self._heard_at + gap_s)
 
     def silent_s(self, now: float) -> float:
         return max(0.0, now - self._heard_at)
@@ -123,14 +123,19 @@ def shard_row(
     }
 
 
-def not_ready(rows: Sequence[Row], *, router_serves: bool) -> tuple[str, ...]:
-    """What is missing until the node is ready, in words; empty when it is."""
+def not_ready(rows: Sequence[Row], router: Mapping[str, Any]) -> tuple[str, ...]:
+    """What is missing until the node is ready, in words; empty when it is. `router` is the
+    router's last line: it names the workers that it has reached."""
     missing = []
+    serves = router.get("state") == "serving"
+    reached = router.get("reached", [])
     for row in rows:
         if row["state"] != "serving":
             missing.append(f"shard {row['id']} is {row['state']}")
         elif row["leader"] is None:
             missing.append(f"shard {row['id']} has no leader")
-    if not router_serves:
+        elif serves and row["id"] not in reached:
+            missing.append(f"shard {row['id']} is not reached by the router yet")
+    if not serves:
         missing.append("the router is starting")
     return tuple(missing)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import suppress
 from typing import Any
 
 LINE_BYTES_MAX = 4 << 20
@@ -41,10 +42,8 @@ class Channel:
 
     def lines(self) -> list[dict[str, Any]]:
         """What has come since; raises `SupervisorGone` at the end."""
-        try:
+        with suppress(BlockingIOError):
             self._read()
-        except BlockingIOError:
-            pass
         *whole, self._partial = self._partial.split(b"\n")
         return [json.loads(line) for line in whole if line]
 
@@ -63,4 +62,6 @@ class Channel:
             raise SupervisorGone
         self._partial += chunk
         if len(self._partial) > LINE_BYTES_MAX:
-            raise ValueError(f"expected lines of at most {LINE_BYTES_MAX} bytes, found a longer one")
+            raise ValueError(
+                f"expected lines of at most {LINE_BYTES_MAX} bytes, found a longer one"
+            )

@@ -51,7 +51,7 @@ class Lane:
             self._forget_overdue(now_ms)
         if self._large and self.large_bytes + size > LARGE_BYTES_MAX:
             raise Overloaded(
-                f"expected at most {LARGE_BYTES_MAX} bytes of large requests under way to one shard,"
+                f"expected at most {LARGE_BYTES_MAX} bytes of large requests under way to a shard,"
                 f" found {self.large_bytes} and {size} more; send less at a time",
                 lag=self.large_bytes + size,
                 limit=LARGE_BYTES_MAX,

@@ -71,9 +71,12 @@ class Loop:
         self._counters = dict.fromkeys(COUNTERS, 0)
         self._wake_fd, self._signal_fd = os.pipe()
         self._stop_at: float | None = None
+        self._reached: set[int] = set()
         self._poller = zmq.Poller()
-        for source in (*self._workers.values(), self._clients, channel.listen_fd, self._wake_fd):
+        for source in (self._clients, channel.listen_fd, self._wake_fd):
             self._poller.register(source, zmq.POLLIN)
+        for shard in self._workers:
+            self._seek(shard)
         self._shard_of = {socket: shard for shard, socket in self._workers.items()}
 
     def run(self) -> None:
@@ -88,9 +91,9 @@ class Loop:
             wait_ms = max(0, int((beat_at - now) * 1_000) + 1)
             if self._stop_at is not None:
                 wait_ms = min(wait_ms, 20)
-            for source, _ in self._poller.poll(wait_ms):
+            for source, events in self._poller.poll(wait_ms):
                 if source in self._shard_of:
-                    self._drain_worker(self._shard_of[source])
+                    self._attend(self._shard_of[source], events)
                 elif source is self._clients:
                     self._drain_clients()
                 elif source == self._wake_fd:
@@ -105,6 +108,20 @@ class Loop:
         for socket in (self._clients, *self._workers.values()):
             socket.close(linger=linger)
         self._context.term()
+
+    def _attend(self, shard: int, events: int) -> None:
+        if events & zmq.POLLOUT:  # only watched for while it is sought
+            self._reached.add(shard)
+            self._poller.register(self._workers[shard], zmq.POLLIN)
+            self._beat()
+        if events & zmq.POLLIN:
+            self._drain_worker(shard)
+
+    def _seek(self, shard: int) -> None:
+        """Wait for a worker to take messages (again). It does so only while it is connected, so
+        this is how a worker's return is noticed without asking all the time."""
+        self._reached.discard(shard)
+        self._poller.register(self._workers[shard], zmq.POLLIN | zmq.POLLOUT)
 
     def _drain_clients(self) -> None:
         received = answered = size = 0
@@ -130,7 +147,9 @@ class Loop:
 
     def _forward(self, parts: list[bytes], shard: int, request: Request) -> None:
         if self._stop_at is not None:
-            stopping = Unavailable("this node is stopping; nothing was done, try again or elsewhere")
+            stopping = Unavailable(
+                "this node is stopping; nothing was done, try again or elsewhere"
+            )
             self._refuse(parts, stopping)
             return
         lane = self._lanes[shard]
@@ -146,6 +165,7 @@ class Loop:
         if send_whole(self._workers[shard], parts):
             lane.forwarded += 1
             return
+        self._seek(shard)
         if large:
             lane.leave((parts[0], request.header.sequence))
         if lane.under_way >= WORKER_QUEUE:
@@ -196,6 +216,7 @@ class Loop:
             if "status" in line:
                 for shard in self._routes.learn_status(line["status"]):
                     self._lanes[shard].reset()
+                    self._seek(shard)
             if line.get("stop"):
                 self._stop()
 
@@ -204,7 +225,8 @@ class Loop:
         counters["forwarded"] = sum(lane.forwarded for lane in self._lanes.values())
         counters["under_way"] = sum(lane.under_way for lane in self._lanes.values())
         state = "serving" if self._stop_at is None else "stopping"
-        self._channel.tell({"state": state, "counters": counters})
+        reached = sorted(self._reached)
+        self._channel.tell({"state": state, "reached": reached, "counters": counters})
 
     def _catch_signals(self) -> None:
         """A signal becomes a byte in a pipe that the poll watches: no handler does any work."""
@@ -216,7 +238,7 @@ class Loop:
         """Take no new connection, refuse new requests, wait for what is under way."""
         if self._stop_at is None:
             self._stop_at = time.monotonic() + STOP_MS / 1_000
-            self._clients.unbind(self._clients.get(zmq.LAST_ENDPOINT))
+            self._clients.unbind(self._clients.getsockopt_string(zmq.LAST_ENDPOINT))
             sys.stderr.write("router: stopping\n")
 
     def _is_done(self) -> bool:

@@ -46,8 +46,9 @@ def worker_socket(context: zmq.Context[zmq.Socket[bytes]], address: str) -> zmq.
     _common(socket, WORKER_QUEUE)
     # Only a worker that is connected gets anything: otherwise sending fails at once.
     socket.setsockopt(zmq.IMMEDIATE, 1)
+    # A worker that starts again is found within a tenth of a second.
     socket.setsockopt(zmq.RECONNECT_IVL, 20)
-    socket.setsockopt(zmq.RECONNECT_IVL_MAX, 200)
+    socket.setsockopt(zmq.RECONNECT_IVL_MAX, 80)
     socket.connect(address)
     return socket
 

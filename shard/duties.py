@@ -1,4 +1,4 @@
-"""What a leader does without being asked: ending keys and sessions, and beginning the control plane.
+"""What a leader does unasked: ending keys and sessions, and beginning the control plane.
 
 The one rule: nothing ends because a clock says so. The leader proposes an entry, and every replica
 acts when it applies it.
@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 import msgpack
 
 from shardnode.raft import Refused
-from shardnode.shard import entries
+from shardnode.shard.control import encode_control
+from shardnode.shard.entries import CONTROL_SET, EXPIRE_KEYS, EXPIRE_SESSIONS, encode_entry
 from shardnode.shard.replica import Replica, Request
 from shardnode.wire.placement import CONTROL_PARTITION, KEY_VALUE_PARTITION, initial_table
 
@@ -24,6 +25,9 @@ SWEEP_EVERY_MS = 100
 
 SWEEP_KEYS_MAX = 1_000
 SESSIONS_EVERY_MS = 1_000
+
+REMEMBER_MS = 86_400_000
+"""How long the id of an ended session is known: longer than any copy of its opening travels."""
 
 NOBODY = 0
 """The token of a proposal that nobody waits for."""
@@ -69,22 +73,21 @@ class Duties:
 
     def _expired_keys(self) -> list[Request]:
         keys, versions = self._effects.due(self._stamp(), SWEEP_KEYS_MAX)
-        return [self._command(entries.EXPIRE_KEYS, [keys, versions])] if keys else []
+        return [self._command(EXPIRE_KEYS, msgpack.packb([keys, versions]))] if keys else []
 
     def _expired_sessions(self) -> list[Request]:
-        if not self._effects.has_silent_sessions(self._stamp()):
+        stamp, first = self._stamp(), self._effects.sessions.first_deadline()
+        if first is None or first >= stamp:
             return []
-        return [self._command(entries.EXPIRE_SESSIONS, [])]
+        return [self._command(EXPIRE_SESSIONS, msgpack.packb([stamp, stamp - REMEMBER_MS]))]
 
     def _first_table(self) -> list[Request]:
         term = self._replica.raft.term
         if self._begun_term == term:
             return []
         self._begun_term = term
-        body = [initial_table(self._shards).encode(), dict(self._members)]
-        return [self._command(entries.CONTROL_SET, body, CONTROL_PARTITION)]
+        body = encode_control(initial_table(self._shards), self._members)
+        return [self._command(CONTROL_SET, body, CONTROL_PARTITION)]
 
-    def _command(
-        self, kind: int, fields: list[object], partition: int = KEY_VALUE_PARTITION
-    ) -> Request:
-        return Request(NOBODY, partition, entries.command(self._stamp(), kind, fields))
+    def _command(self, kind: int, body: bytes, partition: int = KEY_VALUE_PARTITION) -> Request:
+        return Request(NOBODY, partition, encode_entry(self._stamp(), kind, body))

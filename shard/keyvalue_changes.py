@@ -12,7 +12,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Sequence
-from itertools import repeat
 from typing import NamedTuple
 
 from shardnode.wire import limits
@@ -111,10 +110,10 @@ class _Page:
 
     def add(self, entry: _Entry, first: int) -> bool:
         """The changes of an entry from a place on; False when the page is full before its end."""
-        places = range(first, len(entry.keys))
+        places: Sequence[int] = range(first, len(entry.keys))
         if self._prefix:
             keys, prefix = entry.keys, self._prefix
-            places = [place for place in places if keys[place].startswith(prefix)]  # type: ignore[assignment]
+            places = [place for place in places if keys[place].startswith(prefix)]
         for place in places:
             if len(self._keys) >= self._count_max or self._size_bytes >= self._bytes_max:
                 return False

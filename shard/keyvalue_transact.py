@@ -31,8 +31,9 @@ class Plan(NamedTuple):
 
 
 def plan(ask: Transact, get: Get, version: int) -> Plan:
-    """Decide; `get` gives what is kept of a key. Raises `LimitExceeded` if the reply is too long."""
-    succeeded = all(map(_holds, ask.compare_kinds, map(get, ask.compare_keys), ask.compare_operands))
+    """Decide; `get` gives what is kept of a key. `LimitExceeded` if the reply is too long."""
+    compared = map(get, ask.compare_keys)
+    succeeded = all(map(_holds, ask.compare_kinds, compared, ask.compare_operands))
     if succeeded:
         kinds, keys, values, ttls = ask.then_kinds, ask.then_keys, ask.then_values, ask.then_ttls_ms
     else:

@@ -68,11 +68,18 @@ class Lanes:
         self._context = zmq.Context(io_threads=1)
         self.direct = Lane(self._context, direct, depth=1)
         self.inner = Lane(self._context, ipc, depth=2)
-        self._siblings: dict[int, zmq.Socket[bytes]] = {}
-        self._sibling_endpoints = siblings
         self.poller = zmq.Poller()
         self.poller.register(self.direct.socket, zmq.POLLIN)
         self.poller.register(self.inner.socket, zmq.POLLIN)
+        self._siblings = {shard: self._connect(ipc) for shard, ipc in siblings.items()}
+
+    def _connect(self, ipc: str) -> zmq.Socket[bytes]:
+        socket = self._context.socket(zmq.DEALER)
+        set_options(socket)
+        socket.set(zmq.IMMEDIATE, 1)  # nothing queues up for a worker that is down
+        socket.connect(ipc)
+        self.poller.register(socket, zmq.POLLIN)
+        return socket
 
     def drain(self) -> list[Incoming]:
         """Everything that waits, from both lanes."""
@@ -91,13 +98,13 @@ class Lanes:
                     break
         return found
 
-    def forwarded(self) -> list[tuple[int, list[bytes]]]:
-        """Answers of other workers to what was passed on to them: (shard, frames)."""
+    def forwarded(self) -> list[list[bytes]]:
+        """Answers of other workers to what was passed on to them."""
         found = []
-        for shard, socket in self._siblings.items():
+        for socket in self._siblings.values():
             while True:
                 try:
-                    found.append((shard, socket.recv_multipart(zmq.NOBLOCK)))
+                    found.append(socket.recv_multipart(zmq.NOBLOCK))
                 except zmq.Again:
                     break
         return found
@@ -115,14 +122,8 @@ class Lanes:
 
     def forward(self, shard: int, frames: Sequence[bytes | memoryview]) -> bool:
         """Pass a message on to another worker of this node; False when it cannot be reached."""
-        socket = self._siblings.get(shard)
-        if socket is None:
-            socket = self._siblings[shard] = self._context.socket(zmq.DEALER)
-            set_options(socket)
-            socket.connect(self._sibling_endpoints[shard])
-            self.poller.register(socket, zmq.POLLIN)
         try:
-            socket.send_multipart(list(frames), zmq.NOBLOCK)
+            self._siblings[shard].send_multipart(list(frames), zmq.NOBLOCK)
         except zmq.Again:
             return False
         return True

@@ -7,19 +7,17 @@ shards, so what is passed on comes back without a prefix.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 from shardnode.shard.waiting import Desk, Waiting
+from shardnode.wire import limits
 from shardnode.wire.errors import OutcomeUnknown, ShardnodeError, Unavailable
-from shardnode.wire.frames import Frame, Request, build_request, parse_reply
-from shardnode.wire.kinds import Flag
-
-if TYPE_CHECKING:
-    from shardnode.shard.lanes import Incoming
-
-__all__ = ["Incoming", "Legacy"]
+from shardnode.wire.frames import NO_CLIENT, Frame, Request, build_request, parse_reply
+from shardnode.wire.kinds import Flag, Kind
+from shardnode.wire.requests import SessionOpen
 
 UNDER_WAY_MAX = 10_000
+INTRODUCED_MAX = 10_000
+NOBODY_ASKED = b"introduction"
 
 
 class Legacy:
@@ -29,6 +27,7 @@ class Legacy:
         self._desk = desk
         self._forward = forward
         self._under_way: dict[bytes, Waiting] = {}
+        self._introduced: set[tuple[bytes, int]] = set()
         self._number = 0
 
     def __len__(self) -> int:
@@ -49,6 +48,8 @@ class Legacy:
             sequence=header.sequence,
             acked_below=header.acked_below,
         )
+        if header.client_id != NO_CLIENT:
+            self._introduce(header.client_id, owner)
         self._number += 1
         token = self._number.to_bytes(8, "big")
         full = len(self._under_way) >= UNDER_WAY_MAX
@@ -57,8 +58,28 @@ class Legacy:
         self._desk.counters["legacy_forwarded"] += 1
         self._under_way[token] = waiting
 
+    def _introduce(self, client_id: bytes, owner: int) -> None:
+        """A legacy client opens its session here, on shard 0: open it on the owner too. Again is
+        harmless, and the answer concerns nobody."""
+        if (client_id, owner) in self._introduced:
+            return
+        if len(self._introduced) >= INTRODUCED_MAX:
+            self._introduced.clear()
+        frames = build_request(
+            Kind.SESSION_OPEN,
+            SessionOpen(limits.session_ttl_ms_max).encode(),
+            prefix=owner,
+            flags=Flag.FORWARDED,
+            epoch=self._desk.epoch,
+            client_id=client_id,
+        )
+        if self._forward(owner, [NOBODY_ASKED, *frames]):
+            self._introduced.add((client_id, owner))
+
     def arrived(self, frames: Sequence[bytes]) -> None:
         """An owner answered: give it to whoever asked, without the prefix."""
+        if frames[0] == NOBODY_ASKED:
+            return
         waiting = self._under_way.pop(bytes(frames[0]), None)
         if waiting is None:
             self._desk.counters["legacy_late"] += 1

@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from shardnode.raft import Refused, Role
-from shardnode.shard import entries
 from shardnode.shard.duties import NOBODY, Duties
+from shardnode.shard.entries import encode_entry, split_reply
 from shardnode.shard.legacy import Legacy
 from shardnode.shard.owners import check_owner
 from shardnode.shard.replica import Fate, Replica, Request
@@ -153,14 +153,14 @@ class Service:
         ):
             raise InvalidRequest("expected a session, found client id 0; open a session first")
         self._token += 1
-        payload = entries.encode(
+        payload = encode_entry(
             self._stamp(),
             header.kind,
-            header.flags,
-            header.client_id,
-            header.sequence,
-            header.acked_below,
             request.body,
+            flags=header.flags,
+            client_id=header.client_id,
+            sequence=header.sequence,
+            acked_below=header.acked_below,
         )
         self._proposals.append((waiting, Request(self._token, KEY_VALUE_PARTITION, payload)))
 
@@ -223,7 +223,7 @@ class Service:
             if waiting is None:
                 continue
             if fate is Fate.APPLIED:
-                code, body = entries.split_reply(reply)
+                code, body = split_reply(reply)
                 desk.answer(waiting, body, code=code, index=index)
             else:
                 desk.refuse(waiting.message, waiting.to, _explain(fate))

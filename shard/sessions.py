@@ -165,7 +165,8 @@ class SessionTable:
         table = cls()
         rows, ended = msgpack.unpackb(data)
         for client, heard, acked_below, replies in rows:
-            known = _Session(*heard, acked_below, dict(map(tuple, replies)))
+            seen_stamp, ttl = heard
+            known = _Session(seen_stamp, ttl, acked_below, dict(map(tuple, replies)))
             table._sessions[_unpack(client)] = known
         table._ended = {_unpack(client): stamp for client, stamp in ended}
         return table

@@ -32,6 +32,7 @@ from shardnode.storage.options import LogOptions
 from shardnode.wire.errors import Corrupt
 from shardnode.wire.frames import return_address
 from shardnode.wire.placement import PlacementTable
+from shardnode.wire.routing import LEGACY_SHARD
 
 TELL_EVERY_MS = 250
 IDLE_MS = 50
@@ -59,7 +60,9 @@ class Worker:
         self.stopping = False
         self._now_ms = now_ms
         self._wall_ms = wall_ms
-        self._lanes = Lanes(settings.direct, settings.ipc, settings.siblings)
+        others = {shard: ipc for shard, ipc in settings.siblings.items() if shard != LEGACY_SHARD}
+        is_front = settings.shard == LEGACY_SHARD  # the only one that passes requests on
+        self._lanes = Lanes(settings.direct, settings.ipc, others if is_front else {})
         self._lanes.poller.register(channel.source)
         self._told: tuple[Any, ...] = ()
         self._told_ms = 0
@@ -121,7 +124,7 @@ class Worker:
             machine=self.effects,
             rng=random.Random(),
             now_ms=self._now_ms(),
-            send=lambda messages: None,  # peers come with clusters
+            send=lambda _: None,  # peers come with clusters
         )
         self.service = Service(
             settings,

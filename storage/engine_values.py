@@ -7,13 +7,14 @@ them and makes none.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import repeat
-from operator import add
+from operator import add, itemgetter
 from struct import Struct
 
 _HEADER = Struct(">QQ")
 HEADER_BYTES = _HEADER.size
+_CUT = itemgetter(slice(HEADER_BYTES, None))
 
 DELETED = b""
 """In a memory table: the key is gone, whatever lies below."""
@@ -41,8 +42,10 @@ def value_of(kept: bytes) -> bytes:
     return kept[HEADER_BYTES:]
 
 
-def values_of(kept: Iterable[bytes | None]) -> list[bytes | None]:
+def values_of(kept: Sequence[bytes | None]) -> list[bytes | None]:
     """The client's bytes of each kept value; None where there is none."""
+    if all(kept):
+        return list(map(_CUT, kept))
     return [each[HEADER_BYTES:] if each else None for each in kept]
 
 

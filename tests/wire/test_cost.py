@@ -5,6 +5,7 @@ Counted, not timed, so that a busy machine cannot make it fail. The loops that r
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -50,11 +51,13 @@ def steps(work: Callable[[], object]) -> int:
         return trace
 
     before = sys.gettrace()
+    gc.disable()  # a collection would run other people's callbacks and finalizers in between
     sys.settrace(trace)
     try:
         work()
     finally:
         sys.settrace(before)
+        gc.enable()
     return count
 
 

@@ -1,0 +1,102 @@
+"""Where answers go: data to stdout, everything else to stderr.
+
+The one rule: colour, tables, bars and escaped characters are for terminals. Anything else gets
+plain bytes that do not depend on who reads them.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Protocol
+
+import orjson
+
+from shardnode.cli.errors import write_note
+from shardnode.cli.options import wants_json
+
+FLUSH_BYTES = 64 << 10
+
+
+class Advance(Protocol):
+    """Moves a bar on; without a terminal it does nothing."""
+
+    def __call__(self, done: int) -> None: ...
+
+
+def stdout_is_terminal() -> bool:
+    return sys.stdout is not None and sys.stdout.isatty()
+
+
+def stderr_is_terminal() -> bool:
+    return sys.stderr is not None and sys.stderr.isatty()
+
+
+def write(data: bytes) -> None:
+    """Exactly these bytes to stdout."""
+    if sys.stdout is not None:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(data)
+
+
+def flush() -> None:
+    """Whoever reads gets what there is: for answers that come one by one."""
+    if sys.stdout is not None:
+        sys.stdout.flush()
+
+
+def write_line(data: bytes) -> None:
+    write(data + b"\n")
+
+
+def json_line(value: object) -> bytes:
+    """One line of JSON; times as RFC 3339 with a Z."""
+    return orjson.dumps(value, option=orjson.OPT_UTC_Z | orjson.OPT_APPEND_NEWLINE)
+
+
+def write_json(value: object) -> None:
+    write(json_line(value))
+
+
+def note(text: str) -> None:
+    """Words for a person beside the data; left out where stderr is for one JSON object alone."""
+    if not wants_json():
+        write_note(text)
+
+
+def table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """A table: drawn on a terminal, otherwise columns of plain text."""
+    cells = [["-" if cell is None else str(cell) for cell in row] for row in rows]
+    if stdout_is_terminal():
+        from rich.console import Console
+        from rich.table import Table
+        from rich.text import Text
+
+        drawn = Table(*headings)
+        for row in cells:
+            drawn.add_row(*map(Text, row))
+        Console().print(drawn)
+        return
+    lines = [list(headings), *cells]
+    widths = [max(len(line[place]) for line in lines) for place in range(len(headings))]
+    for line in lines:
+        padded = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
+        write_line("  ".join(padded).rstrip().encode())
+
+
+@contextmanager
+def progress(what: str, total: int | None = None) -> Iterator[Advance]:
+    """A bar on stderr while something long goes on, if a person looks at it."""
+    if wants_json() or not stderr_is_terminal():
+        yield lambda done: None  # noqa: ARG005
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(
+        *columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True
+    ) as bar:
+        task = bar.add_task(what, total=total)
+        yield lambda done: bar.update(task, advance=done)

@@ -1,0 +1,398 @@
+"""`AsyncClient`: the methods of the library, awaited.
+
+One rule: everything happens in the event loop that first used the client; no thread, no lock.
+Concurrent puts, gets and deletes are batched (`batching`), so a thousand tasks that each await
+one key cost a few requests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import AsyncIterator, Iterable, Sequence
+from random import Random
+from typing import Any, Self, TypeVar
+
+from shardnode.client import forks, operations
+from shardnode.client.arguments import (
+    DEFAULT_TIMEOUT_S,
+    Data,
+    Level,
+    Pairs,
+    to_bytes,
+    to_consistency,
+    to_endpoints,
+    to_timeout_s,
+    to_ttl_ms,
+)
+from shardnode.client.batching import Batcher, Verb
+from shardnode.client.calls import Call, TableCall
+from shardnode.client.core import Core
+from shardnode.client.links import Link, Links
+from shardnode.client.operations import Ttl
+from shardnode.client.scans import Scan
+from shardnode.client.transactions import Do, If
+from shardnode.client.values import Change, Entry, Route, Status, Topology, Transaction
+from shardnode.client.watches import WAIT_S, Watch
+from shardnode.wire import limits
+from shardnode.wire.errors import InvalidRequest
+from shardnode.wire.kinds import Consistency
+
+T = TypeVar("T")
+
+_LINEARIZABLE = int(Consistency.LINEARIZABLE)
+
+
+class AsyncEngine:
+    """One core and its links in one event loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, seeds: Sequence[str]) -> None:
+        self.loop = loop
+        self.core = Core(seeds, random=Random(), new_client_id=lambda: os.urandom(16))
+        self.batcher = Batcher(loop, self)
+        self._links = Links(self.core, self._register)
+        self._filenos: list[int] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._in_turn = False
+
+    async def run(self, call: Call[T], timeout_s: float) -> T:
+        """Start a call and wait until it is done."""
+        self.start(call, timeout_s)
+        await self.wait([call], all)
+        return call.result()
+
+    def start(self, call: Call[Any], timeout_s: float, *, turn: bool = True) -> None:
+        """Start a call without waiting for it."""
+        self.core.start(call, self.loop.time(), timeout_s)
+        if turn:
+            self.turn()
+
+    def extend(self, calls: Sequence[Call[Any]], timeout_s: float) -> None:
+        """Calls that were started ahead are waited for from now on."""
+        for call in calls:
+            self.core.extend(call, self.loop.time(), timeout_s)
+
+    def cancel(self, calls: Sequence[Call[Any]]) -> None:
+        """Nobody waits for these any more."""
+        for call in calls:
+            self.core.cancel(call, self.loop.time())
+
+    async def wait(self, calls: Sequence[Call[Any]], enough: Any = all) -> None:
+        """Until `all` or `any` of them are done. Cancelled, it gives the calls up."""
+        try:
+            while not enough([call.done for call in calls]):
+                future: asyncio.Future[None] = self.loop.create_future()
+
+                def wake(future: asyncio.Future[None] = future) -> None:
+                    if not future.done():
+                        future.set_result(None)
+
+                for call in calls:
+                    call.waiter = wake
+                await future
+        except BaseException:
+            self.cancel([call for call in calls if not call.done])
+            raise
+
+    def turn(self) -> None:
+        """Send, receive, do what is due, wake those whose calls are done."""
+        if self._in_turn:  # a call ended inside a turn, and its waiter started another one
+            return
+        self._in_turn = True
+        core, now = self.core, self.loop.time()
+        try:
+            while True:
+                self._links.pump(now)
+                core.tick(now)
+                if not core.finished:
+                    break
+                finished, core.finished = core.finished, []
+                for call in finished:
+                    if call.waiter is not None:
+                        call.waiter()
+        finally:
+            self._in_turn = False
+        self._set_timer()
+
+    def _set_timer(self) -> None:
+        wake_at = self.core.wake_at()
+        timer = self._timer
+        if wake_at is None or (timer is not None and timer.when() <= wake_at):
+            return  # one that fires too early sets the next
+        if timer is not None:
+            timer.cancel()
+        self._timer = self.loop.call_at(wake_at, self._timed)
+
+    def _timed(self) -> None:
+        self._timer = None
+        self.turn()
+
+    def _register(self, link: Link) -> None:
+        self._filenos += [link.fileno, link.events_fileno]
+        self.loop.add_reader(link.fileno, self._readable, link, False)
+        self.loop.add_reader(link.events_fileno, self._readable, link, True)
+
+    def _readable(self, link: Link, is_event: bool) -> None:
+        self._links.touch(link, is_event=is_event)
+        self.turn()
+
+    def close(self) -> None:
+        """Fail what is under way and close every socket."""
+        self.core.give_up("the client was closed", self.loop.time())
+        for call in self.core.finished:
+            if call.waiter is not None:
+                call.waiter()
+        self.core.finished.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+        if not self.loop.is_closed():
+            for fileno in self._filenos:
+                with contextlib.suppress(OSError, ValueError):
+                    self.loop.remove_reader(fileno)
+        self._links.close()
+
+
+class AsyncClient:
+    """A client for the tasks of one event loop; see `Client` for what the methods mean.
+
+    `address` is `host:port` of any node, or a list of them; without one, `SHARDNODE_CONNECT` or
+    127.0.0.1:7400. Nothing is connected before the first call. A call ends within `timeout`
+    seconds, which each method also takes for itself.
+    """
+
+    def __init__(
+        self, address: str | Sequence[str] | None = None, *, timeout: float = DEFAULT_TIMEOUT_S
+    ) -> None:
+        self._seeds = to_endpoints(address)
+        self._timeout_s = to_timeout_s(timeout, DEFAULT_TIMEOUT_S)
+        self._engine: AsyncEngine | None = None
+        self._closed = False
+        forks.watch(self)
+
+    # Keys.
+
+    async def put(
+        self, key: Data, value: Data, *, ttl: Ttl = None, timeout: float | None = None
+    ) -> int:
+        """Set a key; its new version."""
+        key = key if type(key) is bytes else to_bytes(key)
+        value = value if type(value) is bytes else to_bytes(value, "value")
+        if not 0 < len(key) <= limits.key_bytes_max or len(value) > limits.value_bytes_max:
+            operations.put(key, value, ttl)  # says what is wrong
+        ttl_ms = 0 if ttl is None else to_ttl_ms(ttl)
+        timeout_s = self._timeout_s if timeout is None else to_timeout_s(timeout, 0.0)
+        version: int = await self._connected().batcher.add(Verb.PUT, ttl_ms, key, value, timeout_s)
+        return version
+
+    async def get(
+        self, key: Data, *, consistency: Level = "linearizable", timeout: float | None = None
+    ) -> bytes | None:
+        """The value of a key, None if it does not exist."""
+        key = self._checked(key)
+        level = to_consistency(consistency)
+        timeout_s = self._timeout_s if timeout is None else to_timeout_s(timeout, 0.0)
+        value: bytes | None = await self._connected().batcher.add(
+            Verb.GET, level, key, b"", timeout_s
+        )
+        return value
+
+    async def get_entry(
+        self, key: Data, *, consistency: Level = "linearizable", timeout: float | None = None
+    ) -> Entry | None:
+        """A key with its version and the time at which it expires."""
+        return await self._run(operations.get_entry(key, consistency), timeout)
+
+    async def put_many(
+        self, pairs: Pairs, *, ttl: Ttl = None, timeout: float | None = None
+    ) -> list[int]:
+        """Set many keys; their versions in the order given."""
+        call = operations.put_many(pairs, ttl)
+        return await self._run(call, timeout) if call else []
+
+    async def get_many(
+        self,
+        keys: Iterable[Data],
+        *,
+        consistency: Level = "linearizable",
+        timeout: float | None = None,
+    ) -> list[bytes | None]:
+        """The values of many keys in the order given, None for those that do not exist."""
+        call = operations.get_many(keys, consistency)
+        return await self._run(call, timeout) if call else []
+
+    async def delete(self, key: Data, *, timeout: float | None = None) -> int:
+        """Delete a key; 1 if it existed, else 0."""
+        key = self._checked(key)
+        timeout_s = self._timeout_s if timeout is None else to_timeout_s(timeout, 0.0)
+        deleted: int = await self._connected().batcher.add(Verb.DELETE, 0, key, b"", timeout_s)
+        return deleted
+
+    async def delete_many(self, keys: Iterable[Data], *, timeout: float | None = None) -> int:
+        """Delete many keys; how many of them existed."""
+        call = operations.delete_many(keys)
+        return await self._run(call, timeout) if call else 0
+
+    async def cas(
+        self, key: Data, value: Data, *, version: int, ttl: Ttl = None, timeout: float | None = None
+    ) -> int:
+        """Set a key if its version is the expected one (0: it must not exist)."""
+        return await self._run(operations.cas(key, value, version, ttl), timeout)
+
+    async def transact(
+        self,
+        compare: Sequence[If] = (),
+        then: Sequence[Do] = (),
+        otherwise: Sequence[Do] = (),
+        *,
+        timeout: float | None = None,
+    ) -> Transaction:
+        """If all comparisons hold, do `then`, else `otherwise`; atomically."""
+        return await self._run(operations.transact(compare, then, otherwise), timeout)
+
+    # Ranges and changes.
+
+    async def scan(
+        self,
+        *,
+        prefix: Data = b"",
+        start: Data | None = None,
+        end: Data | None = None,
+        limit: int | None = None,
+        reverse: bool = False,
+        keys_only: bool = False,
+        consistency: Level = "linearizable",
+        timeout: float | None = None,
+    ) -> AsyncIterator[Entry]:
+        """The entries with a prefix, `start` ≤ key < `end`, in order."""
+        scan = Scan(
+            prefix=prefix,
+            start=start,
+            end=end,
+            limit=limit,
+            reverse=reverse,
+            keys_only=keys_only,
+            consistency=consistency,
+        )
+        timeout_s = to_timeout_s(timeout, self._timeout_s)
+        if scan.over:
+            return
+        engine = self._connected()
+        scan.restart(await engine.run(TableCall(), timeout_s))
+        try:
+            while not scan.over:
+                for call in scan.new_calls():
+                    engine.start(call, timeout_s, turn=False)
+                engine.turn()
+                needed = scan.needed()
+                engine.extend(needed, timeout_s)
+                await engine.wait(needed)
+                for entry in scan.take():
+                    yield entry
+                if scan.stale_epoch:
+                    engine.cancel(scan.under_way())
+                    scan.restart(await engine.run(TableCall(scan.stale_epoch), timeout_s))
+        finally:
+            engine.cancel(scan.under_way())
+
+    def watch(
+        self, *, prefix: Data = b"", start: str | None = None, timeout: float | None = None
+    ) -> AsyncIterator[Change]:
+        """The changes of keys with a prefix, as they happen: those after this call, or those
+        behind the cursor `start`."""
+        timeout_s = to_timeout_s(timeout, self._timeout_s)
+        engine = self._connected()
+        watch = Watch(prefix=prefix, start=start)
+        placing = asyncio.ensure_future(self._placed(engine, watch, timeout_s))
+        return self._watched(engine, watch, placing, timeout_s + WAIT_S)
+
+    async def _placed(self, engine: AsyncEngine, watch: Watch, timeout_s: float) -> None:
+        watch.begin(await engine.run(TableCall(), timeout_s))
+        if not watch.is_placed:
+            for call in watch.new_calls():
+                engine.start(call, timeout_s)
+            await engine.wait(watch.under_way())
+            watch.take()
+
+    async def _watched(
+        self,
+        engine: AsyncEngine,
+        watch: Watch,
+        placing: asyncio.Future[None],
+        timeout_s: float,
+    ) -> AsyncIterator[Change]:
+        try:
+            await placing
+            while True:
+                for call in watch.new_calls():
+                    engine.start(call, timeout_s, turn=False)
+                engine.turn()
+                engine.extend(watch.under_way(), timeout_s)
+                await engine.wait(watch.under_way(), any)
+                for change in watch.take():
+                    yield change
+        finally:
+            placing.cancel()
+            engine.cancel(watch.under_way())
+
+    # The cluster.
+
+    async def explain(self, key: Data, *, timeout: float | None = None) -> Route:
+        """Where a key is, and why."""
+        return await self._run(operations.explain(key), timeout)
+
+    async def status(self, *, timeout: float | None = None) -> Status:
+        """How the shards of the node are that answers."""
+        return await self._run(operations.status(), timeout)
+
+    async def topology(self, *, timeout: float | None = None) -> Topology:
+        """Where everything is."""
+        return await self._run(operations.topology(), timeout)
+
+    async def close(self) -> None:
+        """Close all connections; calls that are under way fail."""
+        self._closed = True
+        engine, self._engine = self._engine, None
+        if engine is not None:
+            engine.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
+    def __del__(self) -> None:
+        engine = getattr(self, "_engine", None)
+        if engine is not None:
+            engine.close()
+
+    # Inside.
+
+    def _checked(self, key: Data) -> bytes:
+        data = key if type(key) is bytes else to_bytes(key)
+        if not 0 < len(data) <= limits.key_bytes_max:
+            operations.delete(data)  # says what is wrong
+        return data
+
+    async def _run(self, call: Call[T], timeout: float | None) -> T:
+        return await self._connected().run(call, to_timeout_s(timeout, self._timeout_s))
+
+    def _connected(self) -> AsyncEngine:
+        engine = self._engine
+        loop = asyncio.get_running_loop()
+        if engine is not None and engine.loop is loop:
+            return engine
+        if self._closed:
+            raise InvalidRequest("this client is closed; make a new one")
+        if engine is not None:
+            if not engine.loop.is_closed():
+                raise InvalidRequest("this client is used by another event loop; make one for each")
+            engine.close()
+        self._engine = engine = AsyncEngine(loop, self._seeds)
+        return engine
+
+    def after_fork(self) -> None:
+        """In the child: the parent's sockets are left alone, and its id too."""
+        forks.leave_behind(self._engine)
+        self._engine = None

@@ -1,0 +1,279 @@
+"""All effects of one shard's log: the state machine that a `Replica` drives.
+
+The one rule: everything an entry does is in one engine, and one commit holds all of it with the
+index of the log; so redo after a crash starts exactly where effects end.
+
+    partition             goes to
+    raft                  nothing: an empty reply
+    key-value             `keyvalue.KeyValue`, neighbouring entries together
+    control               `control.Control`
+    any other             refused, without effect
+
+A worker flushes in slices between its other work: when `wants_flush`, `begin_flush(membership)`,
+then `flush_slice()` once per turn of its loop until it gives an index. `flush` does it all at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import groupby
+from operator import attrgetter
+from struct import Struct
+from typing import Any
+
+import msgpack
+from xxhash import xxh3_64_intdigest
+
+from shardnode.raft import RAFT_PARTITION, Entry
+from shardnode.shard.control import Control
+from shardnode.shard.entries import refuse
+from shardnode.shard.keyvalue import Found, KeyValue
+from shardnode.shard.keyvalue_reads import FOUND_BYTES_MAX
+from shardnode.shard.machine import ReadPart
+from shardnode.shard.sessions import SessionTable
+from shardnode.storage.engine import Engine, EngineOptions, Item, open_engine
+from shardnode.storage.errors import SnapshotCorrupt
+from shardnode.storage.files import join
+from shardnode.wire.errors import InvalidRequest
+from shardnode.wire.placement import CONTROL_PARTITION, KEY_VALUE_PARTITION, PlacementTable
+from shardnode.wire.replies import Changes, Page
+from shardnode.wire.requests import Scan, Watch
+
+SLICE_KEYS = 2_000
+"""Keys that one slice of a flush writes: about 5 ms."""
+
+_KEYS = "keys"
+_EFFECTS = "effects"
+_PARTS = ("control", _EFFECTS, _KEYS, "keyvalue", "leases", "sessions")
+_LENGTH = Struct(">I")
+_PARTITION = attrgetter("partition")
+
+
+class Effects:
+    """What has been applied, over one engine."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.keyvalue = KeyValue(engine)
+        self.control = Control()
+        self.applied_index = 0
+        self.membership = b""
+        self.partition_indexes: Mapping[int, int] = {}
+        self.digest = 0
+        """A hash over all entries and replies so far: equal on all replicas at one index."""
+        self._partitions: dict[int, int] = {}
+        self._flushed: tuple[int, bytes] = (0, b"")
+        self._written = False
+        self._load()
+
+    @property
+    def durable_index(self) -> int:
+        """The last entry that even the loss of the last commit leaves."""
+        return self.engine.durable_index
+
+    # -- applying -----------------------------------------------------------------------------
+
+    def apply(self, entries: Sequence[Entry]) -> Sequence[bytes]:
+        """Each entry once, in order. An exception is a failure of this replica, not of an entry:
+        it must not go on."""
+        replies: list[bytes] = []
+        for partition, group in groupby(entries, _PARTITION):
+            run = list(group)
+            self._check(partition, run)
+            if partition == KEY_VALUE_PARTITION:
+                answers = self.keyvalue.apply(run)
+            elif partition == CONTROL_PARTITION:
+                answers = self.control.apply([entry.payload for entry in run])
+            elif partition == RAFT_PARTITION:
+                answers = [b""] * len(run)
+            else:
+                answers = [_NO_SUCH_PARTITION] * len(run)
+            self._count(partition, run, answers)
+            replies += answers
+        return replies
+
+    def _check(self, partition: int, run: Sequence[Entry]) -> None:
+        for index, entry in enumerate(run, self.applied_index + 1):
+            assert entry.index == index, "an entry was skipped or applied twice"
+        if partition != RAFT_PARTITION:
+            before = self._partitions.get(partition, 0)
+            for number, entry in enumerate(run, before + 1):
+                assert entry.partition_index == number, "a partition's numbers are dense"
+
+    def _count(self, partition: int, run: Sequence[Entry], answers: Sequence[bytes]) -> None:
+        digest = self.digest
+        for entry, answer in zip(run, answers, strict=True):
+            digest = xxh3_64_intdigest(answer, xxh3_64_intdigest(entry.payload, digest))
+        self.digest = digest
+        self.applied_index = run[-1].index
+        if partition != RAFT_PARTITION:
+            self._partitions[partition] = run[-1].partition_index
+
+    # -- reading ------------------------------------------------------------------------------
+
+    def get(self, key: bytes) -> Found | None:
+        """Value, version and expiry of a key; None when it does not exist."""
+        return self.keyvalue.get(key)
+
+    def get_many(
+        self, keys: Sequence[bytes], bytes_max: int = FOUND_BYTES_MAX
+    ) -> list[bytes | None]:
+        """The values of the first keys: all, unless they have more than `bytes_max`."""
+        return self.keyvalue.get_many(keys, bytes_max)
+
+    def scan(self, ask: Scan) -> Page:
+        """One page of keys in order."""
+        return self.keyvalue.scan(ask)
+
+    def changes(self, ask: Watch) -> Changes:
+        """What changed behind a position; raises `wire.errors.Compacted`."""
+        return self.keyvalue.changes(ask, self.applied_index)
+
+    def due(self, stamp_ms: int, limit: int) -> tuple[list[bytes], list[int]]:
+        """Keys and versions for EXPIRE_KEYS. The same ones until that has been applied."""
+        return self.keyvalue.due(stamp_ms, limit)
+
+    @property
+    def sessions(self) -> SessionTable:
+        """Who is known here; to be read, never changed."""
+        return self.keyvalue.sessions
+
+    @property
+    def stamp(self) -> int:
+        """The highest stamp applied: a leader's stamps go on from here."""
+        return self.keyvalue.stamp_ms
+
+    @property
+    def table(self) -> PlacementTable | None:
+        """The control plane's placement table."""
+        return self.control.table
+
+    # -- flushing -----------------------------------------------------------------------------
+
+    @property
+    def wants_flush(self) -> bool:
+        """The memory table is full and nothing is being flushed."""
+        return self.engine.wants_flush and not self.engine.flushing
+
+    @property
+    def flushing(self) -> bool:
+        """A sliced flush is under way: call `flush_slice`."""
+        return self.engine.flushing
+
+    def begin_flush(self, membership: bytes) -> None:
+        """What is applied now is to become durable, with the membership at `applied_index`."""
+        self.membership = membership
+        self._flushed = (self.applied_index, membership)
+        self.engine.begin_flush(self.applied_index, self._blobs(membership))
+
+    def flush_slice(self, keys_max: int = SLICE_KEYS) -> int | None:
+        """Go on with it; once it is durable the log index it reflects, until then None. The last
+        slice is the fsync alone.
+
+        `NoSpace` loses nothing: the next call begins again.
+        """
+        if self._written:
+            self._written = False
+            self.engine.commit_flush()
+            return self.engine.index
+        self._written = self.engine.flush_slice(keys_max)
+        return None
+
+    def flush(self, membership: bytes) -> None:
+        """Make all effects so far, the applied index and the membership durable together."""
+        self._finish_flush()
+        if self._flushed != (self.applied_index, membership):
+            self.begin_flush(membership)
+            self._finish_flush()
+
+    def _finish_flush(self) -> None:
+        while self.engine.flushing:
+            self.flush_slice()
+
+    def close(self) -> None:
+        """Let go of files; what was not flushed comes again from the log."""
+        self.engine.close()
+
+    # -- snapshots ----------------------------------------------------------------------------
+
+    def snapshot(self) -> Mapping[str, Iterable[bytes]]:
+        """The state at `applied_index`: the same bytes on every replica. The keys are read from
+        a pinned commit, so applying may go on while the pieces are taken."""
+        self.flush(self.membership)
+        parts: dict[str, Iterable[bytes]] = {
+            name: [blob] for name, blob in self._blobs(b"").items()
+        }
+        parts[_KEYS] = _pack_keys(self.engine.pin())
+        return dict(sorted(parts.items()))
+
+    def restore(self, index: int, membership: bytes, names: Sequence[str], part: ReadPart) -> None:
+        """Replace everything, durably and at once; until then the old state stays."""
+        assert index > self.applied_index, "a snapshot never lowers what is applied"
+        if sorted(names) != sorted(_PARTS):
+            raise SnapshotCorrupt(f"expected the parts {_PARTS}, found {sorted(names)}")
+        blobs = {name: b"".join(part(name)) for name in _PARTS if name != _KEYS}
+        found, _, partitions, digest = msgpack.unpackb(blobs[_EFFECTS])
+        if found != index:
+            raise SnapshotCorrupt(f"expected the state at index {index}, found that at {found}")
+        blobs[_EFFECTS] = bytes(msgpack.packb([index, membership, partitions, digest]))
+        self.engine.replace(index, blobs, _unpack_keys(part(_KEYS)))
+        self.keyvalue.load(self.engine.blob, index)
+        self._load()
+
+    def _blobs(self, membership: bytes) -> dict[str, bytes]:
+        partitions = sorted(self._partitions.items())
+        effects = msgpack.packb([self.applied_index, membership, partitions, self.digest])
+        return {
+            _EFFECTS: bytes(effects),
+            "control": self.control.encode(),
+            **self.keyvalue.blobs(),
+        }
+
+    def _load(self) -> None:
+        """Take over what the engine holds."""
+        self._written = False
+        self.applied_index, self.membership, self.digest = 0, b"", 0
+        self._partitions = {}
+        if packed := self.engine.blob(_EFFECTS):
+            self.applied_index, self.membership, pairs, self.digest = msgpack.unpackb(packed)
+            self._partitions = dict(pairs)
+        assert self.applied_index == self.engine.index, "one commit holds both"
+        self.partition_indexes = self._partitions
+        self._flushed = (self.applied_index, self.membership)
+        self.control.load(self.engine.blob("control"))
+
+
+def open_effects(directory: str, engine: str, storage: Mapping[str, Any]) -> Effects:
+    """The effects of the shard in a directory; `storage` is the section of the configuration."""
+    options = EngineOptions()
+    if "table_bytes" in storage:
+        options = replace(options, table_bytes=storage["table_bytes"])
+    return Effects(open_engine(engine, join(directory, "kv"), options))
+
+
+_NO_SUCH_PARTITION = refuse(InvalidRequest("expected a partition of this shard, found another"))
+
+
+def _pack_keys(batches: Iterator[list[Item]]) -> Iterator[bytes]:
+    """Blocks of a length and msgpack [keys, kept]; where a block ends follows from the keys."""
+    for batch in batches:
+        keys, kept = zip(*batch, strict=True)
+        block: bytes = msgpack.packb([keys, kept])
+        yield _LENGTH.pack(len(block)) + block
+
+
+def _unpack_keys(chunks: Iterable[bytes]) -> Iterator[Sequence[Item]]:
+    """The inverse, from pieces of any length."""
+    waiting = bytearray()
+    for chunk in chunks:
+        waiting += chunk
+        while len(waiting) >= _LENGTH.size:
+            end = _LENGTH.size + _LENGTH.unpack_from(waiting)[0]
+            if len(waiting) < end:
+                break
+            keys, kept = msgpack.unpackb(memoryview(waiting)[_LENGTH.size : end])
+            del waiting[:end]
+            yield list(zip(keys, kept, strict=True))
+    if waiting:
+        raise SnapshotCorrupt(f"the keys of the snapshot end with {len(waiting)} bytes of a block")
