@@ -39,7 +39,7 @@ command.add_command(import_command)
 command.add_command(export_command)
 
 
-@command.command("put", cls=DataCommand)
+@command.command("put", cls=DataCommand, short_help="Set a key.")
 @version_option
 @click.argument("key")
 @click.argument("value")
@@ -54,7 +54,7 @@ def put(key: str, value: str, ttl: float | None, encoding: str) -> None:
         _write_version(name, client.put(name, data, ttl=ttl), encoding)
 
 
-@command.command("cas", cls=DataCommand)
+@command.command("cas", cls=DataCommand, short_help="Set a key if it has the expected version.")
 @click.argument("key")
 @click.argument("value")
 @click.option(
@@ -78,7 +78,7 @@ def cas(key: str, value: str, version: int, ttl: float | None, encoding: str) ->
         _write_version(name, client.cas(name, data, version=version, ttl=ttl), encoding)
 
 
-@command.command("get", cls=DataCommand)
+@command.command("get", cls=DataCommand, short_help="Write the value of a key.")
 @version_option
 @click.argument("key")
 @encoding_option
@@ -106,7 +106,7 @@ def get(key: str, encoding: str) -> None:
     output.write(encodings.encode(entry.value, encoding) + end)
 
 
-@command.command("del", cls=DataCommand)
+@command.command("del", cls=DataCommand, short_help="Delete keys.")
 @version_option
 @click.argument("keys", metavar="KEY...", nargs=-1, required=True)
 @encoding_option
@@ -122,7 +122,7 @@ def delete(keys: tuple[str, ...], encoding: str) -> None:
         output.write_line(b"%d" % deleted)
 
 
-@command.command("scan", cls=DataCommand)
+@command.command("scan", cls=DataCommand, short_help="List keys and values in order.")
 @version_option
 @click.option("--prefix", default="", metavar="P", help="Only keys that begin with P.")
 @click.option("--limit", type=click.IntRange(min=0), metavar="N", help="At most N keys.")
@@ -150,7 +150,7 @@ def scan(prefix: str, limit: int | None, keys_only: bool, encoding: str) -> None
                 output.write_line(show(entry.key, encoding) + b"\t" + show(entry.value, encoding))
 
 
-@command.command("watch", cls=DataCommand)
+@command.command("watch", cls=DataCommand, short_help="Show changes as they happen.")
 @version_option
 @click.option("--prefix", default="", metavar="P", help="Only keys that begin with P.")
 @click.option("--from", "start", metavar="CURSOR", help="Go on behind this cursor.")

@@ -32,8 +32,10 @@ COMMANDS = {
     "sim": ("shardnode.cli.sim", "Replay a seed in the deterministic simulator."),
 }
 
-EPILOG = """Completion in your shell: eval "$(_SHARDNODE_COMPLETE=bash_source shardnode)", or
-zsh_source, or fish_source."""
+EPILOG = """\b
+Completion in bash (zsh_source and fish_source for others):
+  eval "$(_SHARDNODE_COMPLETE=bash_source shardnode)"
+"""
 
 
 class LazyGroup(click.Group):

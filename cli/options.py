@@ -83,10 +83,6 @@ class DataCommand(click.Command):
     """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        options, arguments = self._sorted_out(ctx, args)
-        return super().parse_args(ctx, [*options, "--", *arguments])
-
-    def _sorted_out(self, ctx: click.Context, words: list[str]) -> tuple[list[str], list[str]]:
         takes_value = {
             name
             for param in self.get_params(ctx)
@@ -95,14 +91,17 @@ class DataCommand(click.Command):
         }
         options: list[str] = []
         arguments: list[str] = []
-        left = iter(words)
+        left = iter(args)
         for word in left:
             if word == "--":
                 arguments.extend(left)
             elif word.startswith("--") or word in ctx.help_option_names:
                 options.append(word)
                 if word in takes_value:
-                    options.extend([value for value in [next(left, None)] if value is not None])
+                    value = next(left, None)
+                    if value is None:  # click says what is missing
+                        return super().parse_args(ctx, options)
+                    options.append(value)
             else:
                 arguments.append(word)
-        return options, arguments
+        return super().parse_args(ctx, [*options, "--", *arguments])

@@ -46,7 +46,7 @@ class Record(NamedTuple):
     expires_at: datetime | None
 
 
-@click.command("export")
+@click.command("export", short_help="Write all keys to a file of JSON lines.")
 @version_option
 @click.argument("file", type=click.Path(dir_okay=False, allow_dash=True), metavar="F")
 @click.option("--prefix", default="", metavar="P", help="Only keys that begin with P.")
@@ -63,7 +63,7 @@ def export_command(file: str, prefix: str, encoding: str) -> None:
     with connected() as client, _written(file) as out, output.progress("keys exported") as advance:
         lines: list[bytes] = []
         for entry in client.scan(prefix=name):
-            line = {
+            line: dict[str, object] = {
                 "key": encodings.to_json(entry.key, encoding),
                 "value": encodings.to_json(entry.value, encoding),
                 "version": entry.version,
@@ -83,7 +83,7 @@ def export_command(file: str, prefix: str, encoding: str) -> None:
     output.note(f"exported {count} keys")
 
 
-@click.command("import")
+@click.command("import", short_help="Put the keys of a file of JSON lines.")
 @version_option
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True), metavar="F")
 @encoding_option

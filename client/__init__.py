@@ -11,36 +11,44 @@ One rule: it imports only `shardnode.wire`, so an application gets no server wit
     exchange, envelopes, sessions, lanes, routes                       … and its parts
     links        the only sockets
     values, arguments, transactions     what callers get, and what they pass
+
+Names are loaded when they are first used: a program without an event loop does not pay for asyncio.
 """
 
-from shardnode.client.aio import AsyncClient
-from shardnode.client.sync import Client
-from shardnode.client.transactions import Do, If
-from shardnode.client.values import (
-    Change,
-    Entry,
-    OperationResult,
-    Route,
-    ShardPlace,
-    ShardStatus,
-    Status,
-    Topology,
-    Transaction,
-)
-from shardnode.wire.errors import (
-    Compacted,
-    Conflict,
-    Corrupt,
-    DeadlineExceeded,
-    Denied,
-    InvalidRequest,
-    NotFound,
-    OutcomeUnknown,
-    Overloaded,
-    SessionExpired,
-    ShardnodeError,
-    Unavailable,
-)
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from shardnode.client.aio import AsyncClient
+    from shardnode.client.sync import Client
+    from shardnode.client.transactions import Do, If
+    from shardnode.client.values import (
+        Change,
+        Entry,
+        OperationResult,
+        Route,
+        ShardPlace,
+        ShardStatus,
+        Status,
+        Topology,
+        Transaction,
+    )
+    from shardnode.wire.errors import (
+        Compacted,
+        Conflict,
+        Corrupt,
+        DeadlineExceeded,
+        Denied,
+        InvalidRequest,
+        NotFound,
+        OutcomeUnknown,
+        Overloaded,
+        SessionExpired,
+        ShardnodeError,
+        Unavailable,
+    )
 
 __all__ = [
     "AsyncClient",
@@ -69,3 +77,32 @@ __all__ = [
     "Transaction",
     "Unavailable",
 ]
+
+_HOMES = {
+    "AsyncClient": "shardnode.client.aio",
+    "Client": "shardnode.client.sync",
+    "Do": "shardnode.client.transactions",
+    "If": "shardnode.client.transactions",
+    "Change": "shardnode.client.values",
+    "Entry": "shardnode.client.values",
+    "OperationResult": "shardnode.client.values",
+    "Route": "shardnode.client.values",
+    "ShardPlace": "shardnode.client.values",
+    "ShardStatus": "shardnode.client.values",
+    "Status": "shardnode.client.values",
+    "Topology": "shardnode.client.values",
+    "Transaction": "shardnode.client.values",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name in __all__:
+        home = import_module(_HOMES.get(name, "shardnode.wire.errors"))
+        value: object = getattr(home, name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -159,24 +159,18 @@ class Core:
 
     def refused(self, endpoint: str, now: float) -> None:
         """A connection could not be made: what waits for it goes another way."""
+        self.sessions.disconnected(endpoint)
         self.routes.down.add(endpoint)
-        for exchange in self.outbox.pop(endpoint, ()):
-            if exchange.state is State.QUEUED and exchange.endpoint == endpoint:
-                exchange.problem = Unavailable(f"no connection to {endpoint}")
-                self._dispatch(exchange, now)
+        waiting = self.outbox.pop(endpoint, ())
+        problem = Unavailable(f"no connection to {endpoint}")
+        self._divert([x for x in waiting if x.state is State.QUEUED], endpoint, problem, now)
 
     def disconnected(self, endpoint: str, now: float) -> None:
         """A connection broke: what was sent over it is repeated."""
-        self.sessions.disconnected(endpoint)
-        lost = [
-            exchange
-            for exchange in self._inflight.values()
-            if exchange.state is State.SENT and exchange.endpoint == endpoint
-        ]
+        sent = [x for x in self._inflight.values() if x.state is State.SENT]
         self.refused(endpoint, now)
-        for exchange in lost:
-            exchange.problem = Unavailable(f"the connection to {endpoint} was lost")
-            self._dispatch(exchange, now)
+        problem = Unavailable(f"the connection to {endpoint} was lost")
+        self._divert(sent, endpoint, problem, now)
 
     def tick(self, now: float) -> None:
         """Do what is due."""
@@ -255,6 +249,20 @@ class Core:
         queue.append(exchange)
         self._set_timer(exchange, min(exchange.deadline, now + CONNECT_S))
 
+    def _divert(
+        self, exchanges: Sequence[Exchange], endpoint: str, problem: Unavailable, now: float
+    ) -> None:
+        """Send these another way, if they were on the way there. A write brings along what opens
+        its session, so that alone is not repeated."""
+        for exchange in exchanges:
+            if exchange.endpoint != endpoint:
+                continue
+            if exchange.kind is Kind.SESSION_OPEN:
+                self._release(exchange, now)
+            else:
+                exchange.problem = problem
+                self._dispatch(exchange, now)
+
     def _open_session(self, exchange: Exchange, endpoint: str, now: float) -> None:
         assert exchange.shard is not None
         session = self.sessions.of(exchange.shard)
@@ -315,6 +323,8 @@ class Core:
         elif fate is Fate.LISTEN:
             self._set_timer(exchange, exchange.deadline)
         elif fate is Fate.UNKNOWN:
+            if isinstance(error, SessionExpired):
+                self.sessions.expired(exchange.client_id)
             self._finish(exchange, now, error=unknown(exchange, error))
         else:
             self._finish(exchange, now, error=error)

@@ -11,9 +11,9 @@ shells sleep on `fileno` only afterwards.
 from __future__ import annotations
 
 from collections.abc import Callable
+from struct import Struct
 
 import zmq
-from zmq.utils.monitor import parse_monitor_message
 
 from shardnode.client.core import Core
 from shardnode.wire import limits
@@ -27,6 +27,7 @@ _WATCHED = (
     | zmq.Event.HANDSHAKE_FAILED_AUTH
 )
 
+_EVENT = Struct("=H")  # how a monitor's message begins; zmq.utils.monitor would load asyncio
 _EVENTS = zmq.SocketOption.EVENTS
 _POLLIN = zmq.PollEvent.POLLIN
 
@@ -138,7 +139,7 @@ class Links:
         history."""
         lost, up = False, link.up
         while _has_news(link.events):
-            event = parse_monitor_message(link.events.recv_multipart())["event"]
+            (event,) = _EVENT.unpack_from(link.events.recv_multipart()[0])
             up = event == zmq.Event.HANDSHAKE_SUCCEEDED
             lost = lost or not up
         was_up, link.up = link.up, up

@@ -62,7 +62,6 @@ class Loop:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._context.setsockopt(zmq.MAX_SOCKETS, 65_535)
         self._clients = client_socket(self._context, settings.listen)
-        self._listen = settings.listen
         self._workers = {
             shard: worker_socket(self._context, address)
             for shard, address in settings.workers.items()
@@ -82,6 +81,7 @@ class Loop:
     def run(self) -> None:
         """Serve until told to stop; raises `SupervisorGone` when nobody is left to tell."""
         self._catch_signals()
+        self._listen_to_supervisor()  # lines may have come together with the first
         beat_at = 0.0
         while not self._is_done():
             now = time.monotonic()
@@ -235,10 +235,10 @@ class Loop:
         signal.signal(signal.SIGTERM, lambda *_: None)
 
     def _stop(self) -> None:
-        """Take no new connection, refuse new requests, wait for what is under way."""
+        """Refuse new requests, wait for what is under way. Not unbound: that would cut off the
+        clients that are still to be answered."""
         if self._stop_at is None:
             self._stop_at = time.monotonic() + STOP_MS / 1_000
-            self._clients.unbind(self._clients.getsockopt_string(zmq.LAST_ENDPOINT))
             sys.stderr.write("router: stopping\n")
 
     def _is_done(self) -> bool:

@@ -167,18 +167,27 @@ class Effects:
         self._flushed = (self.applied_index, membership)
         self.engine.begin_flush(self.applied_index, self._blobs(membership))
 
-    def flush_slice(self, keys_max: int = SLICE_KEYS) -> int | None:
+    @property
+    def committing(self) -> bool:
+        """All is written and the fsync is under way: nothing to do but to ask now and then."""
+        return self._written
+
+    def flush_slice(self, keys_max: int = SLICE_KEYS, *, wait: bool = False) -> int | None:
         """Go on with it; once it is durable the log index it reflects, until then None. The last
-        slice is the fsync alone.
+        calls only ask whether the fsync is done; with `wait` the call stays until it is.
 
         `NoSpace` loses nothing: the next call begins again.
         """
-        if self._written:
+        if not self._written:
+            self._written = self.engine.flush_slice(keys_max)
+            return None
+        try:
+            done = self.engine.commit_flush(wait=wait)
+        except BaseException:
             self._written = False
-            self.engine.commit_flush()
-            return self.engine.index
-        self._written = self.engine.flush_slice(keys_max)
-        return None
+            raise
+        self._written = not done
+        return self.engine.index if done else None
 
     def flush(self, membership: bytes) -> None:
         """Make all effects so far, the applied index and the membership durable together."""
@@ -189,7 +198,7 @@ class Effects:
 
     def _finish_flush(self) -> None:
         while self.engine.flushing:
-            self.flush_slice()
+            self.flush_slice(wait=True)
 
     def close(self) -> None:
         """Let go of files; what was not flushed comes again from the log."""

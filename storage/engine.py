@@ -7,7 +7,7 @@ a flush, done in slices between requests, changes nothing that anybody can see.
     engine.put_many(keys, keep_many(version, expires_ms, values), size_bytes)
     engine.begin_flush(index, blobs)            # from here on writes go to a fresh table
     while not engine.flush_slice(2_000): ...    # serve others meanwhile
-    engine.commit_flush()                       # one fsync
+    while not engine.commit_flush(wait=False): ...    # one fsync, meanwhile
 
 A flush that fails (`NoSpace`) has lost nothing: what it was to write is still in its table, and
 the next `flush_slice` begins again. A crash returns to the last commit.
@@ -105,8 +105,8 @@ class Engine(Protocol):
     def flush_slice(self, keys_max: int) -> bool:
         """Write some more; True when all is written and only the commit is left."""
 
-    def commit_flush(self) -> None:
-        """Make it durable."""
+    def commit_flush(self, *, wait: bool = True) -> bool:
+        """Make it durable; True when it is. Without `wait`: ask again until it is."""
 
     def pin(self) -> Iterator[list[Item]]:
         """All items of the last commit in order, whatever is written meanwhile."""
@@ -261,19 +261,23 @@ class _LayeredEngine:
             raise
         return self._written
 
-    def commit_flush(self) -> None:
+    def commit_flush(self, *, wait: bool = True) -> bool:
         assert self._written, "flush_slice until it is True"
         try:
-            self._store.commit(*self._target)
+            if not self._store.commit(*self._target, wait=wait):
+                return False
         except NoSpace as error:
             self._no_space(error)
             while not self.flush_slice(self._slice_keys):
                 pass
-            self.commit_flush()
-            return
+            return self.commit_flush(wait=wait)
+        except BaseException:
+            self._restart()
+            raise
         self._frozen = None
         self._times_done = b""
         self._restart()
+        return True
 
     def _restart(self) -> None:
         self._steps = None

@@ -9,12 +9,18 @@ synced, so what is found there counts as durable.
 
 Reads use one transaction that is renewed at each commit. Pinned ones are counted, because the map
 cannot grow under them.
+
+A transaction that writes belongs to one thread, a helper. The loop waits for it while it fills a
+slice, so the two never compete for the interpreter; the commit, hundreds of megabytes to write and
+sync and all of it outside the interpreter, is what the loop need not wait for.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import wait as wait_for
 from contextlib import contextmanager
 from itertools import islice
 from struct import Struct
@@ -82,6 +88,8 @@ class LmdbStore:
         self._pins = 0
         self.index = self.durable_index = 0
         self._txn: Any = None
+        self._committing: Future[None] | None = None
+        self._helper = ThreadPoolExecutor(1, "flush")
         generation = self._sweep()
         self._open(generation)
 
@@ -129,42 +137,49 @@ class LmdbStore:
 
     def begin(self) -> None:
         assert self._txn is None, "one transaction at a time"
+        assert self._committing is None, "one transaction at a time"
         with _translated(self._directory):
-            self._txn = self._environment.write()
+            self._txn = self._in_helper(self._environment.write)
 
     def put(self, items: Iterable[Item]) -> None:
-        with _translated(self._directory), self._txn.cursor() as cursor:
-            cursor.putmulti(items)
+        with _translated(self._directory):
+            self._in_helper(_put, self._txn, self._environment.keys, items)
 
     def remove(self, keys: Iterable[bytes]) -> None:
         with _translated(self._directory):
-            for key in keys:
-                self._txn.delete(key)
+            self._in_helper(_remove, self._txn, self._environment.keys, keys)
 
     def put_times(self, rows: Iterable[Item]) -> None:
-        with _translated(self._directory), self._txn.cursor(self._environment.times) as cursor:
-            cursor.putmulti(rows)
+        with _translated(self._directory):
+            self._in_helper(_put, self._txn, self._environment.times, rows)
 
     def remove_times(self, rows: Iterable[bytes]) -> None:
         with _translated(self._directory):
-            for row in rows:
-                self._txn.delete(row, db=self._environment.times)
+            self._in_helper(_remove, self._txn, self._environment.times, rows)
 
-    def commit(self, index: int, blobs: Mapping[str, bytes]) -> None:
-        txn, self._txn = self._txn, None
-        try:
-            with _translated(self._directory, committing=True):
-                self._environment.finish(txn, index, blobs)
-        except BaseException:
-            txn.abort()
-            raise
+    def commit(self, index: int, blobs: Mapping[str, bytes], *, wait: bool = True) -> bool:
+        if self._committing is None:
+            txn, self._txn = self._txn, None
+            self._committing = self._helper.submit(_commit, self._environment, txn, index, blobs)
+        if not wait and not self._committing.done():
+            return False
+        committing, self._committing = self._committing, None
+        with _translated(self._directory, committing=True):
+            committing.result()
         self.durable_index, self.index = self.index, index
         self._renew()
+        return True
 
     def abort(self) -> None:
+        if self._committing is not None:
+            wait_for([self._committing])  # too late to stop it; what came of it does not matter
+            self._committing = None
         if self._txn is not None:
-            self._txn.abort()
+            self._in_helper(self._txn.abort)
             self._txn = None
+
+    def _in_helper(self, work: Callable[..., Any], *args: Any) -> Any:
+        return self._helper.submit(work, *args).result()
 
     def grow(self) -> bool:
         if self._pins or self._map_bytes >= self._options.map_bytes_max:
@@ -199,6 +214,7 @@ class LmdbStore:
 
     def close(self) -> None:
         self.abort()
+        self._helper.shutdown()
         self._close()
 
     def _build(
@@ -276,6 +292,24 @@ def _walk_back(cursor: Any, low: bytes, high: bytes | None, count: int) -> list[
         return []
     found: list[Item] = list(islice(cursor.iterprev(), count))
     return [item for item in found if item[0] >= low]
+
+
+def _put(txn: Any, database: Any, items: Iterable[Item]) -> None:
+    with txn.cursor(database) as cursor:
+        cursor.putmulti(items)
+
+
+def _remove(txn: Any, database: Any, keys: Iterable[bytes]) -> None:
+    for key in keys:
+        txn.delete(key, db=database)
+
+
+def _commit(environment: _Environment, txn: Any, index: int, blobs: Mapping[str, bytes]) -> None:
+    try:
+        environment.finish(txn, index, blobs)
+    except BaseException:
+        txn.abort()
+        raise
 
 
 def _fill(environment: _Environment, txn: Any, batch: Sequence[Item]) -> None:

@@ -113,7 +113,7 @@ class DictStore:
     def remove_times(self, rows: Iterable[bytes]) -> None:
         self._open.times.update(dict.fromkeys(rows))
 
-    def commit(self, index: int, blobs: Mapping[str, bytes]) -> None:
+    def commit(self, index: int, blobs: Mapping[str, bytes], *, wait: bool = True) -> bool:  # noqa: ARG002
         txn, self._txn = self._open, None
         self._undo = _Changes(
             self.index,
@@ -123,6 +123,7 @@ class DictStore:
         )
         self._blobs = {**self._blobs, **blobs}
         self.durable_index, self.index = self.index, index
+        return True
 
     def abort(self) -> None:
         self._txn = None

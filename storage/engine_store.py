@@ -88,8 +88,9 @@ class Store(Protocol):
     def remove_times(self, rows: Iterable[bytes]) -> None:
         """Remove rows of the index of times."""
 
-    def commit(self, index: int, blobs: Mapping[str, bytes]) -> None:
-        """Make it all durable and visible. After an error the transaction is gone."""
+    def commit(self, index: int, blobs: Mapping[str, bytes], *, wait: bool = True) -> bool:
+        """Make it all durable and visible; True when that is done. Without `wait` it may go on
+        behind the caller, who asks again. After an error the transaction is gone."""
 
     def abort(self) -> None:
         """Forget the transaction, if there is one."""

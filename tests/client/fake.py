@@ -292,7 +292,12 @@ class FakeNode:
     def do(self, command: Callable[[], None]) -> None:
         """Run something in the serving thread, between two requests."""
         finished = threading.Event()
-        self._commands.put(lambda: (command(), finished.set())[0])
+
+        def run() -> None:
+            command()
+            finished.set()
+
+        self._commands.put(run)
         self._ring.send(b"")
         assert finished.wait(10), "the fake node hangs"
 
@@ -462,7 +467,11 @@ class FakeNode:
                 [None] * count,
                 ["leader"] * count,
                 self.leaders,
-                *([zeros] * 5),
+                zeros,
+                zeros,
+                zeros,
+                zeros,
+                zeros,
                 ["serving"] * count,
                 zeros,
             )

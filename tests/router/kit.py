@@ -52,11 +52,11 @@ def free_port() -> int:
 class RouterProcess:
     """A router, its workers' sockets and one client; everything goes with `close`."""
 
-    def __init__(self, shards: int = 2) -> None:
+    def __init__(self, shards: int = 2, listen: str = "") -> None:
         # Not pytest's own folder: the path of a socket has at most 107 bytes.
         self.folder = tempfile.TemporaryDirectory(prefix="sn-")
         self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self.listen = f"tcp://127.0.0.1:{free_port()}"
+        self.listen = listen or f"tcp://127.0.0.1:{free_port()}"
         self.addresses = {s: f"ipc://{Path(self.folder.name)}/s{s}" for s in range(shards)}
         self.process = subprocess.Popen(
             [sys.executable, "-P", "-m", "shardnode.router"],
@@ -106,6 +106,7 @@ class RouterProcess:
         worker = self.context.socket(zmq.ROUTER)
         worker.setsockopt(zmq.LINGER, 0)
         worker.setsockopt(zmq.RCVHWM, 0)
+        worker.setsockopt(zmq.SNDHWM, 0)
         worker.bind(self.addresses[shard])
         self.workers[shard] = worker
         while shard not in self.hear()["reached"]:

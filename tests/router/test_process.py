@@ -107,7 +107,7 @@ def test_garbage_is_answered_with_a_typed_error(router: RouterProcess, frames: l
 def test_oversized_frame_disconnects_its_sender_alone(router: RouterProcess) -> None:
     worker = router.start_worker(1)
     bad = router.connect()
-    bad.send_multipart(put(prefix=1)[:-1] + [bytes(17 << 20)])
+    bad.send_multipart([*put(prefix=1)[:-1], bytes(17 << 20)])
     router.client.send_multipart(put(prefix=1))
     answer(worker, take(worker), 1)
     assert bytes(router.answer().body) == b"ok"
@@ -115,6 +115,7 @@ def test_oversized_frame_disconnects_its_sender_alone(router: RouterProcess) -> 
 
 
 def test_stranger_who_speaks_another_protocol_does_no_harm(router: RouterProcess) -> None:
+    router.hear()  # it listens now
     host, port = router.listen.removeprefix("tcp://").split(":")
     with socket.create_connection((host, int(port))) as stranger:
         stranger.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n" + os.urandom(1_000))
@@ -206,10 +207,9 @@ def test_taken_port_ends_the_router_with_a_word(
     router: RouterProcess, capfd: pytest.CaptureFixture[str]
 ) -> None:
     router.hear()
-    second = RouterProcess()
+    second = RouterProcess(listen=router.listen)
     try:
-        second.process.kill()
-        second.process.wait()
+        assert second.process.wait(TIMEOUT_MS / 1_000) == 3
     finally:
         second.close()
-    capfd.readouterr()
+    assert f"cannot listen on {router.listen}" in capfd.readouterr().err

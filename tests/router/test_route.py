@@ -114,7 +114,7 @@ OTHER_VERSION = HEADER[:4] + b"\x00\x02" + HEADER[6:]
             InvalidRequest,
             "namespace",
         ),
-        (build_request(Kind.EXPLAIN, b"\xc1", prefix=None), InvalidRequest, "Explain"),
+        (build_request(Kind.EXPLAIN, b"\xc1", prefix=None), MalformedFrame, "Explain"),
     ],
 )
 def test_wrong_request_is_refused_by_name(
