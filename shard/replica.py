@@ -200,7 +200,7 @@ class Replica:
 
     def close(self) -> None:
         """A clean stop: the next start finds everything committed, with nothing to redo."""
-        if self.machine.applied_index > self._flushed_index:
+        if self.machine.applied_index > self._flushed_index and not self.catching_up:
             self._flush()
         self._store_watermark(self._snapshot_index)
         self.log.close()
@@ -273,7 +273,7 @@ class Replica:
 
     def _tidy(self) -> None:
         applied, settings = self.machine.applied_index, self.settings
-        if settings.flush_every_entries <= applied - self._flushed_index:
+        if settings.flush_every_entries <= applied - self._flushed_index and not self.catching_up:
             self._flush()
         periodic = settings.snapshot_every_entries
         if self.raft.snapshot_wanted or 0 < periodic <= applied - self._snapshot_index:
@@ -283,6 +283,12 @@ class Replica:
         index = self.machine.applied_index
         self.machine.flush(self.membership_bytes())
         self.flushed(index)
+
+    @property
+    def catching_up(self) -> bool:
+        """The log was lost and its effects were not: until it has caught up with them nobody here
+        knows the configuration that goes with them, so they stay as they are stored."""
+        return self.machine.applied_index > self.raft.applied_index
 
     def membership_bytes(self) -> bytes:
         """The configuration in force at what is applied: it becomes durable with the effects."""
@@ -300,8 +306,8 @@ class Replica:
     def _take_snapshot(self) -> None:
         """Publish the state, for members that the log does not reach back to."""
         index = self.machine.applied_index
-        if index > self.raft.applied_index:
-            return  # just repaired: the log has to catch up with the effects first
+        if self.catching_up:
+            return
         term = self.raft.log.term(index)
         assert term is not None
         self._flush()
@@ -421,6 +427,7 @@ class Replica:
             restore(self.machine, self.snapshots, meta)
         self.log.reset(Anchor(meta.index, meta.term, meta.chain))
         self.raft.installed(download.ref)
-        self._flushed_index = self._snapshot_index = meta.index
+        self._snapshot_index = meta.index
+        self._flushed_index = self.machine.applied_index
         self._store_watermark(meta.index)
         self._resolve([index for index in self._waiting if index <= meta.index], Fate.UNKNOWN)

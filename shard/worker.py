@@ -180,7 +180,7 @@ class Worker:
             index = effects.flush_slice(FLUSH_SLICE_KEYS)
             if index is not None:
                 replica.flushed(index)
-        elif effects.wants_flush:
+        elif effects.wants_flush and not replica.catching_up:
             effects.begin_flush(replica.membership_bytes())
 
     def _turn_away(self) -> None:

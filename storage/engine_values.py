@@ -7,14 +7,15 @@ them and makes none.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import repeat
 from operator import add, itemgetter
 from struct import Struct
+from typing import Any
 
 _HEADER = Struct(">QQ")
 HEADER_BYTES = _HEADER.size
-_CUT = itemgetter(slice(HEADER_BYTES, None))
+_CUT: Callable[[Any], bytes] = itemgetter(slice(HEADER_BYTES, None))
 
 DELETED = b""
 """In a memory table: the key is gone, whatever lies below."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -97,8 +98,36 @@ def test_commit_that_fails_says_what_to_do(
         with pytest.raises(expected):
             flush(engine, 1)
         assert (engine.index, engine.durable_index, count_of(engine)) == (0, 0, 10)
-    flush(engine, 1)
-    assert (engine.index, count_of(engine)) == (1, 10)
+    if expected is NoSpace:  # a failed sync is never tried again
+        flush(engine, 1)
+        assert (engine.index, count_of(engine)) == (1, 10)
+    engine.close()
+
+
+def test_commit_goes_on_behind_the_loop_which_sees_everything_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = LmdbEngine(str(tmp_path))
+    fill(engine, 10)
+    go_on = threading.Event()
+    finish = engine_lmdb._Environment.finish
+
+    def slow(*args: Any) -> None:
+        go_on.wait()
+        finish(*args)
+
+    monkeypatch.setattr(engine_lmdb._Environment, "finish", slow)
+    engine.begin_flush(1, {})
+    while not engine.flush_slice(50):
+        pass
+    done: list[bool] = [engine.commit_flush(wait=False)]
+    fill(engine, 20, version=2)
+    assert (engine.index, engine.flushing, count_of(engine)) == (0, True, 20)
+    done.append(engine.commit_flush(wait=False))
+    go_on.set()
+    done.append(engine.commit_flush())
+    assert done == [False, False, True]
+    assert (engine.index, engine.flushing, count_of(engine)) == (1, False, 20)
     engine.close()
 
 

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardnode.shard.effects import Effects
-from shardnode.storage.engine import Engine, LmdbEngine, MemoryEngine
+from shardnode.storage.engine import Engine, MemoryEngine
 from shardnode.wire.requests import Put, PutMany, Transact
-from tests.engine.kit import SMALL, Log, parts_of, reopen, restore
+from tests.engine.kit import SMALL, Log, make_engine, parts_of, reopen, restore
 
 
 def test_expiry_is_the_stamp_and_the_time_to_live(log: Log) -> None:
@@ -51,7 +51,7 @@ def test_transaction_sets_times_to_live(log: Log) -> None:
 def test_due_keys_are_found_after_flush_restart_and_restore(
     kind: str, tmp_path: Path, new_engine: Callable[..., Engine]
 ) -> None:
-    engine = MemoryEngine(SMALL) if kind == "memory" else LmdbEngine(str(tmp_path / "kv"), SMALL)
+    engine = make_engine(kind, tmp_path / "kv")
     log = Log(Effects(engine))
     for number in range(20):
         log.do(PutMany([b"%d" % number, b"x%d" % number], [b"", b""], ttl_ms=100 + number))

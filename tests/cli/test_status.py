@@ -1,0 +1,116 @@
+"""`status`, `health` and `explain`: the documented names, and exit codes for scripts."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+
+import psutil
+import pytest
+
+from shardnode.wire.placement import hash_of_key, initial_table, slot_of_key
+from tests.cli.conftest import Kv
+from tests.cli.kit import run, run_on_terminal
+from tests.client.fake import FakeNode
+
+SHARD = {
+    "id",
+    "pid",
+    "core",
+    "role",
+    "leader",
+    "term",
+    "commit_index",
+    "applied_index",
+    "durable_index",
+    "truncation_index",
+    "state",
+    "restarts",
+}
+
+
+def test_status_in_json_has_the_documented_names(shardnode: Kv) -> None:
+    status = json.loads(shardnode("status", "--json").stdout)
+    assert status.keys() >= {"node_id", "cluster", "epoch", "shards"}
+    assert (status["node_id"], status["cluster"]) == (1, "main")
+    assert [shard["id"] for shard in status["shards"]] == [0, 1]
+    for shard in status["shards"]:
+        assert shard.keys() >= SHARD
+        assert (shard["role"], shard["leader"], shard["state"]) == ("leader", 1, "serving")
+        assert psutil.pid_exists(shard["pid"])
+        if shard["core"] is not None:
+            assert os.sched_getaffinity(shard["pid"]) == {shard["core"]}
+
+
+def test_status_for_people(shardnode: Kv, address: str) -> None:
+    about, headings, *rows = shardnode("status").stdout.decode().splitlines()
+    assert about.startswith("node 1 of cluster main, epoch ")
+    assert headings.split()[:4] == ["shard", "state", "role", "leader"]
+    assert [row.split()[:4] for row in rows] == [
+        ["0", "serving", "leader", "1"],
+        ["1", "serving", "leader", "1"],
+    ]
+    code, drawn = run_on_terminal(["status", "--connect", address], which="stdout")
+    assert code == 0
+    assert "│".encode() in drawn
+    words = ["status", "--connect", address]
+    code, plain = run_on_terminal(words, which="stdout", env={"NO_COLOR": "1"})
+    assert code == 0
+    assert b"\x1b[3" not in plain
+
+
+def test_healthy_node_ends_with_0(shardnode: Kv) -> None:
+    done = shardnode("health")
+    assert (done.returncode, done.stdout) == (0, b"healthy: 2 of 2 shards serve\n")
+    told = json.loads(shardnode("--json", "health").stdout)
+    assert told == {"healthy": True, "node_id": 1, "shards": 2, "problems": []}
+
+
+def test_unhealthy_node_ends_with_7_and_says_why() -> None:
+    with FakeNode(shards=2) as node:
+        node.leaders = [1, None]  # type: ignore[list-item]  # status knows shards without a leader
+        words = ("health", "--connect", node.address)
+        done = run(*words)
+        assert (done.returncode, done.stdout) == (7, b"unhealthy\nshard 1 has no leader\n")
+        done = run(*words, "--json")
+        assert done.returncode == 7
+        assert json.loads(done.stdout)["problems"] == ["shard 1 has no leader"]
+
+
+def test_node_out_of_reach_is_not_called_unhealthy() -> None:
+    assert run("health", "--connect", "127.0.0.1:1").returncode == 4
+
+
+@pytest.mark.parametrize("key", [b"user:1", b"{user:1}:cart", b"\xff", b"-k"])
+def test_explain_agrees_with_the_placement(shardnode: Kv, key: bytes) -> None:
+    route = json.loads(shardnode("explain", "--json", key).stdout)
+    assert route.keys() >= {"key", "hash", "slot", "shard", "leader", "epoch", "pid", "core"}
+    assert (route["hash"], route["slot"]) == (hash_of_key(key), slot_of_key(key))
+    assert route["shard"] == initial_table(2).shard_of_key(key)
+    status = json.loads(shardnode("status", "--json").stdout)
+    shard = status["shards"][route["shard"]]
+    assert (route["pid"], route["core"], route["leader"]) == (shard["pid"], shard["core"], 1)
+
+
+def test_explain_for_people_says_what_is_hashed(shardnode: Kv) -> None:
+    facts = dict(
+        line.split(maxsplit=1)
+        for line in shardnode("explain", "{user:1}:cart").stdout.decode().splitlines()
+    )
+    assert facts["hashed"] == "user:1 (the part in braces)"
+    assert facts["slot"] == f"{slot_of_key(b'user:1')} of 16384"
+
+
+def test_status_of_a_shard_is_what_its_process_does(shardnode: Kv) -> None:
+    shards = json.loads(shardnode("status", "--json").stdout)["shards"]
+    key = next(f"k{n}" for n in range(99) if initial_table(2).shard_of_key(b"k%d" % n) == 1)
+    before = shards[1]["commit_index"]
+    assert isinstance(shardnode("kv", "put", key, "1"), subprocess.CompletedProcess)
+    # The router hears of indexes once a second.
+    for _ in range(50):
+        now = json.loads(shardnode("status", "--json").stdout)["shards"][1]
+        if now["commit_index"] > before:
+            break
+    assert now["commit_index"] > before
+    assert now["durable_index"] >= now["commit_index"]

@@ -1,0 +1,13 @@
+"""A whole `start` with fake workers, as a process of its own: run_node.py DATA [TROUBLE:SHARD]..."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from pathlib import Path
+
+from tests.supervisor.kit import fake_node
+
+if __name__ == "__main__":
+    logging.basicConfig(format="%(message)s")
+    sys.exit(fake_node(Path(sys.argv[1]), *sys.argv[2:]).run_forever())
