@@ -16,8 +16,6 @@ import orjson
 from shardnode.cli.errors import write_note
 from shardnode.cli.options import wants_json
 
-FLUSH_BYTES = 64 << 10
-
 
 class Advance(Protocol):
     """Moves a bar on; without a terminal it does nothing."""
@@ -36,7 +34,6 @@ def stderr_is_terminal() -> bool:
 def write(data: bytes) -> None:
     """Exactly these bytes to stdout."""
     if sys.stdout is not None:
-        sys.stdout.flush()
         sys.stdout.buffer.write(data)
 
 

@@ -8,7 +8,6 @@ one key cost a few requests.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 from collections.abc import AsyncIterator, Iterable, Sequence
 from random import Random
@@ -36,7 +35,7 @@ from shardnode.client.transactions import Do, If
 from shardnode.client.values import Change, Entry, Route, Status, Topology, Transaction
 from shardnode.client.watches import WAIT_S, Watch
 from shardnode.wire import limits
-from shardnode.wire.errors import InvalidRequest
+from shardnode.wire.errors import InvalidRequest, Unavailable
 from shardnode.wire.kinds import Consistency
 
 T = TypeVar("T")
@@ -67,6 +66,12 @@ class AsyncEngine:
         self.core.start(call, self.loop.time(), timeout_s)
         if turn:
             self.turn()
+
+    def start_all(self, calls: Sequence[Call[Any]], timeout_s: float) -> None:
+        """Start several calls together."""
+        for call in calls:
+            self.start(call, timeout_s, turn=False)
+        self.turn()
 
     def extend(self, calls: Sequence[Call[Any]], timeout_s: float) -> None:
         """Calls that were started ahead are waited for from now on."""
@@ -138,18 +143,18 @@ class AsyncEngine:
         self.turn()
 
     def close(self) -> None:
-        """Fail what is under way and close every socket."""
-        self.core.give_up("the client was closed", self.loop.time())
-        for call in self.core.finished:
-            if call.waiter is not None:
-                call.waiter()
-        self.core.finished.clear()
+        """Fail what is under way and close every socket. In a closed loop nobody waits."""
         if self._timer is not None:
             self._timer.cancel()
         if not self.loop.is_closed():
+            self.batcher.close(Unavailable("the client was closed; it had no effect"))
+            self.core.give_up("the client was closed", self.loop.time())
+            for call in self.core.finished:
+                if call.waiter is not None:
+                    call.waiter()
             for fileno in self._filenos:
-                with contextlib.suppress(OSError, ValueError):
-                    self.loop.remove_reader(fileno)
+                self.loop.remove_reader(fileno)
+        self.core.finished.clear()
         self._links.close()
 
 
@@ -281,13 +286,13 @@ class AsyncClient:
         scan.restart(await engine.run(TableCall(), timeout_s))
         try:
             while not scan.over:
-                for call in scan.new_calls():
-                    engine.start(call, timeout_s, turn=False)
-                engine.turn()
+                engine.start_all(scan.new_calls(), timeout_s)
                 needed = scan.needed()
                 engine.extend(needed, timeout_s)
                 await engine.wait(needed)
-                for entry in scan.take():
+                entries = scan.take()
+                engine.start_all(scan.new_calls(), timeout_s)  # the next pages, meanwhile
+                for entry in entries:
                     yield entry
                 if scan.stale_epoch:
                     engine.cancel(scan.under_way())
@@ -309,8 +314,7 @@ class AsyncClient:
     async def _placed(self, engine: AsyncEngine, watch: Watch, timeout_s: float) -> None:
         watch.begin(await engine.run(TableCall(), timeout_s))
         if not watch.is_placed:
-            for call in watch.new_calls():
-                engine.start(call, timeout_s)
+            engine.start_all(watch.new_calls(), timeout_s)
             await engine.wait(watch.under_way())
             watch.take()
 
@@ -324,9 +328,7 @@ class AsyncClient:
         try:
             await placing
             while True:
-                for call in watch.new_calls():
-                    engine.start(call, timeout_s, turn=False)
-                engine.turn()
+                engine.start_all(watch.new_calls(), timeout_s)
                 engine.extend(watch.under_way(), timeout_s)
                 await engine.wait(watch.under_way(), any)
                 for change in watch.take():

@@ -85,6 +85,14 @@ class Batcher:
         self._pending.append(Op(verb, option, key, value, timeout_s, deadline, future))
         return future
 
+    def close(self, error: ShardnodeError) -> None:
+        """Fail what has not been sent."""
+        waiting, self._pending = self._pending, []
+        for lane in self._lanes.values():
+            waiting += lane.close()
+        for op in waiting:
+            fail(op, error)
+
     def _flush(self) -> None:
         """Hand what was called to the lanes of its shards."""
         pending = self._pending
@@ -145,6 +153,13 @@ class _Lane:
                 self._send(ops)
         if self.queue and self._timer is None:
             self._timer = self._loop.call_at(self.queue[0].deadline, self._expire)
+
+    def close(self) -> list[Op]:
+        """Give back what waits."""
+        if self._timer is not None:
+            self._timer.cancel()
+        queue, self.queue = self.queue, []
+        return queue
 
     def _choose(self) -> list[Op]:
         """Take operations from the queue that go well together, in order."""

@@ -60,7 +60,7 @@ ATTEMPT_S = 1.0
 CONNECT_S = 1.0
 """Another way is tried when a connection takes longer."""
 PAUSE_S_FIRST = 0.01
-PAUSE_S_MAX = 0.5
+PAUSE_S_MAX = 0.25
 RENEWALS_MAX = 2
 """A session that is refused more often in one exchange is opened only after pauses."""
 
@@ -371,6 +371,7 @@ class Core:
         self._release(exchange, now)
         if exchange.call is not None:
             exchange.call.settled(self, exchange, now)
+            exchange.empty()
         elif exchange.kind is Kind.SESSION_OPEN:
             self._opened(exchange)
         else:

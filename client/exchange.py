@@ -142,6 +142,10 @@ class Exchange:
             )
         return DeadlineExceeded(f"{self.about} was not answered in time; it had no effect")
 
+    def empty(self) -> None:
+        """Let go of what is large: a timer may remember it for a while."""
+        self.body, self.frames, self.call, self.answer = b"", (), None, None
+
     def given_up(self, reason: str) -> ShardnodeError:
         """The error of an exchange that is cut off from outside."""
         if self.maybe_applied():

@@ -38,7 +38,7 @@ _OPTIONS = {
     zmq.SocketOption.RCVHWM: 10_000,  # every answer to what is under way, and late repeats
     zmq.SocketOption.MAXMSGSIZE: limits.frame_bytes_max,
     zmq.SocketOption.RECONNECT_IVL: 50,
-    zmq.SocketOption.RECONNECT_IVL_MAX: 1_000,
+    zmq.SocketOption.RECONNECT_IVL_MAX: 250,  # a worker restarts within a second
     zmq.SocketOption.CONNECT_TIMEOUT: 2_000,
     zmq.SocketOption.HANDSHAKE_IVL: 5_000,
     zmq.SocketOption.HEARTBEAT_IVL: 5_000,

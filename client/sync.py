@@ -167,7 +167,9 @@ class Client:
                 needed = scan.needed()
                 engine.extend(needed, timeout_s)
                 engine.wait(needed)
-                yield from scan.take()
+                entries = scan.take()
+                engine.start(scan.new_calls(), timeout_s)  # the next pages, meanwhile
+                yield from entries
                 if scan.stale_epoch:
                     engine.cancel(scan.under_way())
                     scan.restart(self._table(scan.stale_epoch, timeout_s))
@@ -196,7 +198,9 @@ class Client:
                 engine.start(watch.new_calls(), timeout_s)
                 engine.extend(watch.under_way(), timeout_s)
                 engine.wait(watch.under_way(), any)
-                yield from watch.take()
+                changes = watch.take()
+                engine.start(watch.new_calls(), timeout_s)
+                yield from changes
         finally:
             engine.cancel(watch.under_way())
 

@@ -49,6 +49,7 @@ WORKER_COMMAND = (sys.executable, "-P", "-m", "shardnode.shard")
 ROUTER_COMMAND = (sys.executable, "-P", "-m", "shardnode.router")
 
 READY_TIMEOUT_S = 30.0
+HURRY_AFTER_S = 1.0
 ORPHANS_TIMEOUT_S = 3.0
 """How long the workers of a node that was killed may take to notice it."""
 
@@ -143,7 +144,9 @@ class Node:
     def run_forever(self) -> int:
         """Start if need be, say when ready, and serve until SIGTERM or SIGINT; returns 0.
 
-        For the main thread, which alone can catch signals. A second signal hurries the stop.
+        For the main thread, which alone can catch signals. Another signal hurries the stop, unless
+        it comes at once: some senders signal both a process and its group. Afterwards these signals
+        are ignored: the program is about to end.
         """
         if self.supervisor is None:
             self.start()
@@ -152,13 +155,14 @@ class Node:
         signals = [signal.SIGTERM, signal.SIGINT]
         if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup
             signals.append(signal.SIGHUP)
-        asked = [0]
+        asked_at: list[float] = []
 
         def ask(*_: object) -> None:
-            asked[0] += 1
-            watched.ask_to_stop(at_once=asked[0] > 1)
+            asked_at.append(time.monotonic())
+            watched.ask_to_stop(at_once=asked_at[-1] - asked_at[0] > HURRY_AFTER_S)
 
-        before = {each: signal.signal(each, ask) for each in signals}
+        for each in signals:
+            signal.signal(each, ask)
         try:
             self._announce(watched)
             with watched.changed:
@@ -166,8 +170,8 @@ class Node:
                     watched.changed.wait()
         finally:
             self.shutdown()
-            for each, handler in before.items():
-                signal.signal(each, handler)
+            for each in signals:  # one more must not spoil the exit code now
+                signal.signal(each, signal.SIG_IGN)
         if watched.failure is not None:
             raise ShardnodeError(f"the supervisor failed: {watched.failure}") from watched.failure
         return 0

@@ -123,6 +123,7 @@ class Supervisor:
         """Notified when `view` was replaced, or the supervisor has ended."""
         self.has_ended = False
         self.failure: BaseException | None = None
+        self._publish(clock())
 
     # What other threads may call.
 
@@ -292,8 +293,7 @@ class Supervisor:
         if not self._news and now < self._refresh_at:
             return
         self._news, self._refresh_at = False, now + REFRESH_S
-        rows = [m.row() for m in self._members if m.post.shard is not None]
-        self._publish(rows, now)
+        rows = self._publish(now)
         for member in self._members:
             if member.child is not None:
                 if member.post.shard is None:
@@ -301,7 +301,8 @@ class Supervisor:
                 elif member.child.has_unsent:
                     member.child.flush()
 
-    def _publish(self, rows: list[Row], now: float) -> None:
+    def _publish(self, now: float) -> list[Row]:
+        rows = [m.row() for m in self._members if m.post.shard is not None]
         router = next((m.last_line for m in self._members if m.post.shard is None), {})
         epochs = [m.last_line.get("epoch", 0) for m in self._members]
         view = View(
@@ -313,6 +314,7 @@ class Supervisor:
         with self.changed:
             self.view = view
             self.changed.notify_all()
+        return rows
 
     # Stopping.
 
@@ -334,6 +336,7 @@ class Supervisor:
                 self._overstayed(member)
             self._workers_told = True
             self._stop_members(router=False)
+            return not any(member.child for member in self._members)
         left = [member for member in self._members if member.child is not None]
         if left and self._workers_told and now >= self._stop_until:
             for member in left:

@@ -6,6 +6,7 @@ when its standard input ends.
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 
@@ -37,9 +38,8 @@ def main() -> int:
     try:
         loop.run()
     except SupervisorGone:
-        loop.close(at_once=True)
-        return EXIT_ORPHANED
-    loop.close(at_once=False)
+        os._exit(EXIT_ORPHANED)  # nobody is left to wait for an orderly end
+    loop.close()
     return 0
 
 

@@ -22,7 +22,13 @@ from shardnode.router.channel import Channel
 from shardnode.router.lanes import LARGE_BYTES, Lane
 from shardnode.router.route import Routes
 from shardnode.router.settings import RouterSettings
-from shardnode.router.sockets import WORKER_QUEUE, client_socket, worker_socket
+from shardnode.router.sockets import (
+    WORKER_QUEUE,
+    came_and_went,
+    client_socket,
+    watch_and_connect,
+    worker_socket,
+)
 from shardnode.wire.errors import Overloaded, ShardnodeError, Unavailable
 from shardnode.wire.frames import Frame, Request
 
@@ -62,10 +68,7 @@ class Loop:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._context.setsockopt(zmq.MAX_SOCKETS, 65_535)
         self._clients = client_socket(self._context, settings.listen)
-        self._workers = {
-            shard: worker_socket(self._context, address)
-            for shard, address in settings.workers.items()
-        }
+        self._workers = {shard: worker_socket(self._context) for shard in settings.workers}
         self._lanes = {shard: Lane() for shard in settings.workers}
         self._counters = dict.fromkeys(COUNTERS, 0)
         self._wake_fd, self._signal_fd = os.pipe()
@@ -74,9 +77,13 @@ class Loop:
         self._poller = zmq.Poller()
         for source in (self._clients, channel.listen_fd, self._wake_fd):
             self._poller.register(source, zmq.POLLIN)
-        for shard in self._workers:
-            self._seek(shard)
         self._shard_of = {socket: shard for shard, socket in self._workers.items()}
+        self._monitor_of: dict[Any, int] = {}
+        for shard, socket in self._workers.items():
+            monitor = watch_and_connect(socket, settings.workers[shard])
+            self._monitor_of[monitor] = shard
+            self._poller.register(monitor, zmq.POLLIN)
+            self._poller.register(socket, zmq.POLLIN)
 
     def run(self) -> None:
         """Serve until told to stop; raises `SupervisorGone` when nobody is left to tell."""
@@ -94,6 +101,8 @@ class Loop:
             for source, events in self._poller.poll(wait_ms):
                 if source in self._shard_of:
                     self._attend(self._shard_of[source], events)
+                elif source in self._monitor_of:
+                    self._look_for_worker(self._monitor_of[source], source)
                 elif source is self._clients:
                     self._drain_clients()
                 elif source == self._wake_fd:
@@ -102,26 +111,30 @@ class Loop:
                 else:
                     self._listen_to_supervisor()
 
-    def close(self, *, at_once: bool) -> None:
+    def close(self) -> None:
         """Let go of every socket; replies that wait may still leave for a moment."""
-        linger = 0 if at_once else None
-        for socket in (self._clients, *self._workers.values()):
-            socket.close(linger=linger)
+        for worker in self._workers.values():
+            worker.disable_monitor()
+        for socket in (*self._monitor_of, self._clients, *self._workers.values()):
+            socket.close()
         self._context.term()
 
     def _attend(self, shard: int, events: int) -> None:
-        if events & zmq.POLLOUT:  # only watched for while it is sought
+        if events & zmq.POLLOUT:  # only watched for after the worker came
             self._reached.add(shard)
             self._poller.register(self._workers[shard], zmq.POLLIN)
             self._beat()
         if events & zmq.POLLIN:
             self._drain_worker(shard)
 
-    def _seek(self, shard: int) -> None:
-        """Wait for a worker to take messages (again). It does so only while it is connected, so
-        this is how a worker's return is noticed without asking all the time."""
-        self._reached.discard(shard)
-        self._poller.register(self._workers[shard], zmq.POLLIN | zmq.POLLOUT)
+    def _look_for_worker(self, shard: int, monitor: zmq.Socket[bytes]) -> None:
+        """A worker came or went. One that came is reached when its socket takes messages, which
+        is a moment later; the supervisor hears of both at once."""
+        for came in came_and_went(monitor):
+            self._reached.discard(shard)
+            wanted = zmq.POLLIN | zmq.POLLOUT if came else zmq.POLLIN
+            self._poller.register(self._workers[shard], wanted)
+        self._beat()
 
     def _drain_clients(self) -> None:
         received = answered = size = 0
@@ -165,10 +178,9 @@ class Loop:
         if send_whole(self._workers[shard], parts):
             lane.forwarded += 1
             return
-        self._seek(shard)
         if large:
             lane.leave((parts[0], request.header.sequence))
-        if lane.under_way >= WORKER_QUEUE:
+        if shard in self._reached:
             self._refuse(parts, self._routes.full(shard, WORKER_QUEUE, lane.under_way))
         else:
             self._refuse(parts, self._routes.down(shard))
@@ -216,14 +228,13 @@ class Loop:
             if "status" in line:
                 for shard in self._routes.learn_status(line["status"]):
                     self._lanes[shard].reset()
-                    self._seek(shard)
             if line.get("stop"):
                 self._stop()
 
     def _beat(self) -> None:
         counters: dict[str, Any] = dict(self._counters)
         counters["forwarded"] = sum(lane.forwarded for lane in self._lanes.values())
-        counters["under_way"] = sum(lane.under_way for lane in self._lanes.values())
+        counters["under_way"] = max(0, sum(lane.under_way for lane in self._lanes.values()))
         state = "serving" if self._stop_at is None else "stopping"
         reached = sorted(self._reached)
         self._channel.tell({"state": state, "reached": reached, "counters": counters})

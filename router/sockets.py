@@ -6,9 +6,15 @@ memory without a bound; and every option is set before bind or connect, or it wo
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import zmq
+from zmq.utils.monitor import recv_monitor_message
 
 from shardnode.wire import limits
+
+CAME = zmq.EVENT_HANDSHAKE_SUCCEEDED
+WENT = zmq.EVENT_DISCONNECTED
 
 FRAME_ROOM_BYTES = 4 << 10
 """A frame that is a little too large still gets a typed answer; one beyond is disconnected."""
@@ -40,7 +46,7 @@ def client_socket(context: zmq.Context[zmq.Socket[bytes]], address: str) -> zmq.
     return socket
 
 
-def worker_socket(context: zmq.Context[zmq.Socket[bytes]], address: str) -> zmq.Socket[bytes]:
+def worker_socket(context: zmq.Context[zmq.Socket[bytes]]) -> zmq.Socket[bytes]:
     """The way to one worker, which may not be there yet, or go and come back."""
     socket = context.socket(zmq.DEALER)
     _common(socket, WORKER_QUEUE)
@@ -49,8 +55,22 @@ def worker_socket(context: zmq.Context[zmq.Socket[bytes]], address: str) -> zmq.
     # A worker that starts again is found within a tenth of a second.
     socket.setsockopt(zmq.RECONNECT_IVL, 20)
     socket.setsockopt(zmq.RECONNECT_IVL_MAX, 80)
-    socket.connect(address)
     return socket
+
+
+def watch_and_connect(socket: zmq.Socket[bytes], address: str) -> zmq.Socket[bytes]:
+    """Connect a worker's socket; returns where it tells that the worker came or went."""
+    monitor: zmq.Socket[bytes] = socket.get_monitor_socket(CAME | WENT)
+    socket.connect(address)
+    return monitor
+
+
+def came_and_went(monitor: zmq.Socket[bytes]) -> Iterator[bool]:
+    """True for each time the worker came and False for each time it went, in order."""
+    while monitor.poll(0):
+        event = recv_monitor_message(monitor)["event"]
+        if event in (CAME, WENT):
+            yield event == CAME
 
 
 def _common(socket: zmq.Socket[bytes], queue: int) -> None:

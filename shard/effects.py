@@ -43,6 +43,9 @@ from shardnode.wire.requests import Scan, Watch
 SLICE_KEYS = 2_000
 """Keys that one slice of a flush writes: about 5 ms."""
 
+BEHIND_FACTOR = 8
+"""How much larger slices are when two memory tables are full."""
+
 _KEYS = "keys"
 _EFFECTS = "effects"
 _PARTS = ("control", _EFFECTS, _KEYS, "keyvalue", "leases", "sessions")
@@ -177,12 +180,16 @@ class Effects:
         calls only ask whether the fsync is done; with `wait` the call stays until it is.
 
         `NoSpace` loses nothing: the next call begins again.
+
+        When the next table is full already, slices are larger and the fsync is waited for:
+        writers must not be faster than the disk for long, because memory is bounded.
         """
+        behind = self.engine.wants_flush
         if not self._written:
-            self._written = self.engine.flush_slice(keys_max)
+            self._written = self.engine.flush_slice(keys_max * (BEHIND_FACTOR if behind else 1))
             return None
         try:
-            done = self.engine.commit_flush(wait=wait)
+            done = self.engine.commit_flush(wait=wait or behind)
         except BaseException:
             self._written = False
             raise

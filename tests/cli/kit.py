@@ -18,14 +18,17 @@ from typing import Any, Self
 COMMAND = (sys.executable, "-P", "-m", "shardnode")
 READY = re.compile(rb"^ready: (\d+) shards on (\S+)$", re.MULTILINE)
 PATIENCE_S = 60.0
+ANY_PORTS = ("--listen", "127.0.0.1:0")
 
 Word = str | bytes
 
 
 def environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
-    """This process's, without settings that a developer may have for a node of their own."""
+    """This process's, without what a developer may have set for a node or a terminal of their own.
+    Python's own buffering stays as users have it: a pipe that breaks is noticed late."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("SHARDNODE_")}
-    kept.pop("NO_COLOR", None)
+    for name in ("NO_COLOR", "FORCE_COLOR", "PYTHONUNBUFFERED"):
+        kept.pop(name, None)
     return {**kept, **(more or {})}
 
 
@@ -70,7 +73,8 @@ class Running:
         )
         self.out = self.err = b""
         self._threads = [
-            threading.Thread(target=self._read, args=(name,), daemon=True) for name in ("out", "err")
+            threading.Thread(target=self._read, args=(name,), daemon=True)
+            for name in ("out", "err")
         ]
         for thread in self._threads:
             thread.start()

@@ -151,7 +151,11 @@ def test_completion_is_click_s_own() -> None:
     script = run(env={"_SHARDNODE_COMPLETE": "bash_source"})
     assert script.returncode == 0
     assert b"_SHARDNODE_COMPLETE=bash_complete" in script.stdout
-    asked = {"_SHARDNODE_COMPLETE": "bash_complete", "COMP_WORDS": "shardnode he", "COMP_CWORD": "1"}
+    asked = {
+        "_SHARDNODE_COMPLETE": "bash_complete",
+        "COMP_WORDS": "shardnode he",
+        "COMP_CWORD": "1",
+    }
     assert run(env=asked).stdout == b"plain,health\n"
     asked |= {"COMP_WORDS": "shardnode kv p"}
     assert run(env=asked | {"COMP_CWORD": "2"}).stdout == b"plain,put\n"

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
+from dataclasses import replace
 
 import psutil
 import pytest
 
+from shardnode.wire.cluster import StatusFound
+from shardnode.wire.codec import Body
 from shardnode.wire.placement import hash_of_key, initial_table, slot_of_key
 from tests.cli.conftest import Kv
 from tests.cli.kit import run, run_on_terminal
@@ -28,6 +30,17 @@ SHARD = {
     "state",
     "restarts",
 }
+
+
+class Unwell(FakeNode):
+    """A node of which one shard is damaged and another has no leader."""
+
+    def _of_node(self, body: Body) -> Body:
+        answer = super()._of_node(body)
+        if isinstance(answer, StatusFound):
+            states, leaders = ["serving", "fenced", "serving"], [1, 1, None]
+            return replace(answer, states=states, leaders=leaders)
+        return answer
 
 
 def test_status_in_json_has_the_documented_names(shardnode: Kv) -> None:
@@ -68,14 +81,15 @@ def test_healthy_node_ends_with_0(shardnode: Kv) -> None:
 
 
 def test_unhealthy_node_ends_with_7_and_says_why() -> None:
-    with FakeNode(shards=2) as node:
-        node.leaders = [1, None]  # type: ignore[list-item]  # status knows shards without a leader
+    with Unwell(shards=3) as node:
         words = ("health", "--connect", node.address)
         done = run(*words)
-        assert (done.returncode, done.stdout) == (7, b"unhealthy\nshard 1 has no leader\n")
+        problems = ["shard 1 is fenced", "shard 2 has no leader"]
+        assert done.stdout.decode().splitlines() == ["unhealthy", *problems]
+        assert done.returncode == 7
         done = run(*words, "--json")
         assert done.returncode == 7
-        assert json.loads(done.stdout)["problems"] == ["shard 1 has no leader"]
+        assert json.loads(done.stdout)["problems"] == problems
 
 
 def test_node_out_of_reach_is_not_called_unhealthy() -> None:
@@ -106,7 +120,7 @@ def test_status_of_a_shard_is_what_its_process_does(shardnode: Kv) -> None:
     shards = json.loads(shardnode("status", "--json").stdout)["shards"]
     key = next(f"k{n}" for n in range(99) if initial_table(2).shard_of_key(b"k%d" % n) == 1)
     before = shards[1]["commit_index"]
-    assert isinstance(shardnode("kv", "put", key, "1"), subprocess.CompletedProcess)
+    assert shardnode("kv", "put", key, "1").returncode == 0
     # The router hears of indexes once a second.
     for _ in range(50):
         now = json.loads(shardnode("status", "--json").stdout)["shards"][1]

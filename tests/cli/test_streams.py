@@ -40,11 +40,15 @@ def test_closed_pipe_is_silent(words: list[str], many_keys: str, address: str) -
     process.stderr.close()
 
 
-def test_pipe_that_was_never_read_is_silent() -> None:
+@pytest.mark.parametrize("words", [["--version"], ["explain", "k"], ["kv", "put", "pipe", "1"]])
+def test_pipe_that_was_never_read_is_silent(words: list[str], address: str) -> None:
     read, write = os.pipe()
     os.close(read)
     done = subprocess.run(
-        [*COMMAND, "--version"], stdout=write, stderr=subprocess.PIPE, env=environment()
+        [*COMMAND, *words],
+        stdout=write,
+        stderr=subprocess.PIPE,
+        env=environment({"SHARDNODE_CONNECT": address}),
     )
     os.close(write)
     assert (done.returncode, done.stderr) == (1, b"")

@@ -50,7 +50,8 @@ def test_every_public_name_is_there() -> None:
 
 
 def test_keys_and_values_are_bytes_like_or_text(db: Client) -> None:
-    for number, key in enumerate([b"k", "k", bytearray(b"k"), memoryview(b"k")]):
+    keys: list[Any] = [b"k", "k", bytearray(b"k"), memoryview(b"k")]
+    for number, key in enumerate(keys):
         db.put(key, f"{number}")
         assert db.get(key) == str(number).encode()
     assert db.put_many([("a", b"1"), (b"b", "2")])

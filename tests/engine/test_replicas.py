@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -251,3 +252,26 @@ def test_any_history_gives_equal_replicas(seed: int) -> None:
     late = Effects(MemoryEngine(SMALL))
     late.apply(log.entries)
     assert parts_of(late) == parts_of(log.machines[1]) == parts_of(log.machines[0])
+
+
+def test_full_second_table_makes_slices_larger_and_waits_for_the_commit(
+    kind: str, tmp_path: Path
+) -> None:
+    log = Log(Effects(make_engine(kind, tmp_path / "kv", replace(SMALL, table_bytes=100_000))))
+    machine = log.machine
+
+    def fill_table(name: bytes) -> None:
+        while not machine.engine.wants_flush:
+            log.do(Put(b"%s%d" % (name, len(log.entries)), bytes(50)))
+
+    fill_table(b"a")
+    index = machine.applied_index
+    machine.begin_flush(b"m")
+    fill_table(b"b")
+    calls = 1
+    while (done := machine.flush_slice(32)) is None:
+        calls += 1
+    assert done == index == machine.engine.index
+    assert calls <= 6, "a sort, a slice or two, the times, one commit that is waited for"
+    machine.begin_flush(b"m")  # the second one can go on
+    machine.close()

@@ -57,7 +57,7 @@ def serve(line: dict[str, Any], troubles: set[str]) -> None:
             os.write(1, orjson.dumps(state_of(line, troubles, first)) + b"\n")
             beat_at = time.monotonic() + BEAT_S
             first = False
-        for source, _ in poller.poll(BEAT_S * 1_000):
+        for source, _ in poller.poll(int(BEAT_S * 1_000)):
             if source == 0:
                 if is_over(troubles):
                     os._exit(0)

@@ -90,7 +90,7 @@ def ask(address: object, frames_of: list[Frame], timeout_s: float = 5.0) -> Repl
         socket.setsockopt(zmq.LINGER, 0)
         socket.connect(f"tcp://{address}")
         socket.send_multipart(frames_of)
-        assert socket.poll(timeout_s * 1_000), "no reply came"
+        assert socket.poll(int(timeout_s * 1_000)), "no reply came"
         return parse_reply(socket.recv_multipart())
     finally:
         context.destroy(linger=0)

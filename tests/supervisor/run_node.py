@@ -1,4 +1,4 @@
-"""A whole `start` with fake workers, as a process of its own: run_node.py DATA [TROUBLE:SHARD]..."""
+"""A whole `start` with fake workers, as its own process: run_node.py DATA [TROUBLE:SHARD]..."""
 
 from __future__ import annotations
 

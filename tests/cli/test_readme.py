@@ -1,0 +1,62 @@
+"""The README's commands work as they stand there."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.cli.kit import ANY_PORTS, Running, environment, run
+
+ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text()
+BLOCKS = re.findall(r"```(\w*)\n(.*?)```", README, re.DOTALL)
+
+
+def commands_of(block: str) -> list[list[str]]:
+    """The words behind `./shardnode`, line by line."""
+    lines = [shlex.split(line, comments=True) for line in block.splitlines()]
+    assert all(words[0] == "./shardnode" for words in lines)
+    return [words[1:] for words in lines]
+
+
+FIRST, SECOND = (commands_of(text) for _, text in BLOCKS[:2])
+
+
+def test_first_terminal_shows_the_demo_and_starts_a_node() -> None:
+    assert [words[0] for words in FIRST] == ["demo", "start"]
+    assert len(SECOND) > 5
+
+
+def test_second_terminal_and_python(tmp_path: Path) -> None:
+    [python] = [text for language, text in BLOCKS if language == "python"]
+    with Running(*FIRST[1], *ANY_PORTS, cwd=tmp_path) as node:
+        shards, address = node.ready()
+        assert shards == 4
+        env = {"SHARDNODE_CONNECT": address}
+        for words in SECOND:
+            if "watch" in words:
+                with Running(*words, env=env) as watch:
+                    watch.until(lambda each: b"watching" in each.err)
+                    assert watch.signal(signal.SIGINT) == 130
+                continue
+            done = run(*words, env=env, cwd=tmp_path)
+            assert done.returncode == 0, (words, done.stderr)
+        program = python.replace('"127.0.0.1:7400"', repr(address))
+        assert program != python
+        done = subprocess.run(
+            [sys.executable, "-P", "-c", program], capture_output=True, env=environment()
+        )
+        assert done.returncode == 0, done.stderr
+        assert b"b'user:1' b'Grace'" in done.stdout
+    assert (tmp_path / "users.jsonl").read_bytes().count(b"\n") == 3
+
+
+def test_exit_codes_are_those_of_the_code() -> None:
+    from shardnode.cli.errors import EXIT_CODES, EXIT_INTERRUPT
+
+    listed = {int(code) for code in re.findall(r"^\| (\d+) \|", README, re.MULTILINE)}
+    assert listed == {0, 1, EXIT_INTERRUPT, *EXIT_CODES.values()}
