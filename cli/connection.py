@@ -1,7 +1,9 @@
 """The client of a command.
 
 The one rule: every command that talks to a node gets its client here, so that `--connect`,
-`SHARDNODE_CONNECT` and the default mean the same everywhere.
+`SHARDNODE_CONNECT` and the default mean the same everywhere, and an interrupt ends at once. It may
+come in the middle of anything, and closing would wait for what it left half done; so the client is
+left alone then, and goes with the process, which `main` ends without looking back.
 """
 
 from __future__ import annotations
@@ -15,11 +17,23 @@ from shardnode.cli.options import connect_address
 if TYPE_CHECKING:
     from shardnode.client.sync import Client
 
+_abandoned: list[Client] = []
+"""Held until the end, because a client that is collected closes itself."""
+
 
 @contextmanager
-def connected() -> Iterator[Client]:
-    """A client for the address that the line or the environment names; it connects when used."""
+def connected(address: str | None = None) -> Iterator[Client]:
+    """A client for an address, else for what the line or the environment names; it connects when
+    it is used."""
     from shardnode.client.sync import Client
 
-    with Client(connect_address()) as client:
+    client = Client(address or connect_address())
+    try:
         yield client
+    except Exception:
+        client.close()
+        raise
+    except BaseException:
+        _abandoned.append(client)
+        raise
+    client.close()

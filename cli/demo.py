@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from shardnode.cli import output
+from shardnode.cli.connection import connected
 from shardnode.cli.options import CONTEXT, json_option, version_option, wants_json
 
 if TYPE_CHECKING:
@@ -54,19 +55,16 @@ def command(shards: int) -> None:
 
     Takes a few seconds, uses free ports and a temporary folder, and leaves nothing behind.
     """
-    with _node(shards) as address:
-        from shardnode.client.sync import Client
-
-        with Client(address) as client:
-            pairs = {b"user:%d" % number: b"value %d" % number for number in range(KEYS)}
-            _say(f"1. a node with {shards} shards serves on {address}")
-            client.put_many(pairs)
-            _say(f"2. {KEYS} keys are put and acknowledged; this is where some of them live:")
-            _show_places(client, list(pairs)[:SHOWN])
-            outage = _kill_a_worker(client, list(pairs))
-            _tell(outage)
-            lost = _lost(client, pairs)
-            _say(f"5. of {KEYS} acknowledged keys, {len(lost)} were lost")
+    with _node(shards) as address, connected(address) as client:
+        pairs = {b"user:%d" % number: b"value %d" % number for number in range(KEYS)}
+        _say(f"1. a node with {shards} shards serves on {address}")
+        client.put_many(pairs)
+        _say(f"2. {KEYS} keys are put and acknowledged; this is where some of them live:")
+        _show_places(client, list(pairs)[:SHOWN])
+        outage = _kill_a_worker(client, list(pairs))
+        _tell(outage)
+        lost = _lost(client, pairs)
+        _say(f"5. of {KEYS} acknowledged keys, {len(lost)} were lost")
     _say("6. the node is stopped and its folder is gone. Your own: shardnode start --shards 4")
     if wants_json():
         shown = outage._asdict()

@@ -66,13 +66,16 @@ def group() -> None:
 def main(argv: list[str] | None = None) -> NoReturn:
     """Runs one command line and exits with its code."""
     words = sys.argv[1:] if argv is None else argv
+    cut_short = False
     try:
         # Not standalone: click would answer an interrupt with exit code 1.
         code = group.main(words, prog_name="shardnode", standalone_mode=False)
         if sys.stdout is not None:
             sys.stdout.flush()
     except (click.Abort, KeyboardInterrupt):
-        code = EXIT_INTERRUPT
+        code, cut_short = EXIT_INTERRUPT, True
+    except SystemExit as end:  # click's answer to a closed pipe, or a signal's
+        code, cut_short = end.code, True
     except BrokenPipeError:
         code = EXIT_FAILURE  # the reader left, as in `… | head`: no word about it
     except Exception as error:
@@ -83,6 +86,8 @@ def main(argv: list[str] | None = None) -> NoReturn:
             tell(error, told, as_json=_asks_for_json(words))
         code = told.exit_code
     _settle_stdout()
+    if cut_short and isinstance(code, int):
+        os._exit(code)  # what an interrupt left half done is not waited for; see `connection`
     sys.exit(code)
 
 

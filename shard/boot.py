@@ -17,6 +17,7 @@ from shardnode.storage.errors import Corrupt, LogDamaged
 from shardnode.storage.files import Files
 from shardnode.storage.log import SegmentedLog
 from shardnode.storage.options import LogOptions
+from shardnode.storage.records import ORIGIN
 from shardnode.storage.recovery import Recovered, recover
 from shardnode.storage.snapshots import SnapshotMeta, SnapshotStore
 from shardnode.storage.superblock import Superblock
@@ -74,8 +75,8 @@ def boot(settings: ReplicaSettings, files: Files, machine: StateMachine) -> Boot
         options=settings.log,
         salvage=settings.repair,
     )
-    log, meta = recovered.log, recovered.snapshot
-    _restore_machine(machine, recovered, settings.directory)
+    log = recovered.log
+    meta = _restore_machine(machine, recovered, settings)
     if machine.applied_index > log.last_index:
         _admit_loss(settings, recovered, machine.applied_index)
     state = recovered.superblock.state
@@ -114,20 +115,38 @@ def _admit_loss(settings: ReplicaSettings, recovered: Recovered, applied: int) -
     recovered.superblock.store(replace(state, recovering=True))
 
 
-def _restore_machine(machine: StateMachine, recovered: Recovered, directory: str) -> None:
-    """A state machine behind the beginning of the log starts over from the snapshot."""
-    log = recovered.log
+def _restore_machine(
+    machine: StateMachine, recovered: Recovered, settings: ReplicaSettings
+) -> SnapshotMeta | None:
+    """A state machine behind the beginning of the log starts over from the snapshot; which one."""
+    log, meta = recovered.log, recovered.snapshot
     if machine.applied_index >= log.anchor.index:
-        return
-    meta = recovered.snapshot
-    if meta is None or meta.index < log.anchor.index:
-        raise Corrupt(
-            f"effects are durable through index {machine.applied_index}, the log begins after "
-            f"{log.anchor.index}, and no sound snapshot covers the gap",
-            path=directory,
-            advice="repair this member from its peers",
-        )
-    restore(machine, recovered.snapshots, meta)
+        return meta
+    try:
+        if meta is None or meta.index < log.anchor.index:
+            raise Corrupt(
+                f"effects are durable through index {machine.applied_index}, the log begins after "
+                f"{log.anchor.index}, and no sound snapshot covers the gap",
+                path=settings.directory,
+                advice="repair this member from its peers",
+            )
+        restore(machine, recovered.snapshots, meta)
+    except Corrupt:
+        if not settings.repair:
+            raise
+        _start_over(recovered)
+        return None
+    return meta
+
+
+def _start_over(recovered: Recovered) -> None:
+    """Between the effects and the log there is a gap that only peers can fill: the log begins
+    anew, and what the effects hold already is skipped on the way."""
+    state = recovered.superblock.state
+    assert state is not None
+    recovered.superblock.store(replace(state, recovering=True))
+    recovered.log.reset(ORIGIN)
+    recovered.commit = 0
 
 
 def restore(machine: StateMachine, snapshots: SnapshotStore, meta: SnapshotMeta) -> None:

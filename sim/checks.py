@@ -108,6 +108,7 @@ class Checks:
             state.term != term or state.vote == vote,
             f"{node.name} voted for {vote:#x} in term {term} and has forgotten it",
         )
+        node.damaged |= bool(node.spoiled) and replica.raft.recovering
         if node.damaged:
             had = [index for index in book.durable if index in self.committed]
             book.owed = max([book.owed, book.anchor, *had])

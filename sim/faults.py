@@ -180,7 +180,7 @@ class Faults:
     def _spoil(self) -> SimNode | None:
         """Kill a node so that its disk can be damaged, unless another is still hurt."""
         node = self._node()
-        if any(other.damaged or _recovers(other) for other in self.nodes):
+        if any(_is_hurt(other) for other in self.nodes):
             return None
         if node.replica is not None:
             node.die()
@@ -202,13 +202,14 @@ class Faults:
     def _flip_snapshot(self) -> str | None:
         """A snapshot goes bad while its node runs: whoever fetches it must notice."""
         node = self._leader()
-        if node is None:
+        if node is None or any(_is_hurt(other) for other in self.nodes):
             return None
         directory = f"{node.settings.directory}/snapshots"
         published = [name for name in node.files.listdir(directory) if name.isdigit()]
         if not published:
             return None
         path = f"{directory}/{max(published)}/{self.world.rng.choice(('keys', 'sessions'))}"
+        node.spoiled = path
         return self._flip(node, path)
 
     def _flip(self, node: SimNode, path: str) -> str | None:
@@ -318,7 +319,7 @@ class Faults:
         leader = self._leader()
         if leader is None or leader.replica is None or len(self.nodes) < 4:
             return None
-        if any(node.damaged or _recovers(node) for node in self.nodes):
+        if any(_is_hurt(node) for node in self.nodes):
             return None
         members = [node.member for node in self.nodes]
         voters = self.world.rng.sample(members, self.world.rng.randint(3, len(members)))
@@ -337,5 +338,9 @@ class Faults:
         return f"{leader.name} ends silent sessions"
 
 
-def _recovers(node: SimNode) -> bool:
-    return node.replica is not None and node.replica.raft.recovering
+def _is_hurt(node: SimNode) -> bool:
+    """Whether its disk has lost something that it has not got back."""
+    if node.spoiled and not node.files.exists(node.spoiled):
+        node.spoiled = ""
+    recovers = node.replica is not None and node.replica.raft.recovering
+    return node.damaged or bool(node.spoiled) or recovers

@@ -73,6 +73,8 @@ class SimNode:
         self.paused = False
         self.damaged = False
         """Bits were flipped: until it has caught up again this member counts as a lost disk."""
+        self.spoiled = ""
+        """A snapshot file with a flipped bit: a boot that needs it counts as damaged too."""
         self.boots = 0
         self._clock_percent = clock_percent
         self._inbox: list[Any] = []

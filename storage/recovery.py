@@ -31,7 +31,7 @@ from shardnode.storage.superblock import Superblock, SuperblockState, unreadable
 _DEFAULTS = LogOptions()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Recovered:
     """A shard's files, opened and in agreement with each other."""
 

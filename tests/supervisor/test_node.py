@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import sys
 import time
 from pathlib import Path
 
@@ -254,8 +253,9 @@ def test_ready_text_has_lines_to_copy(tmp_path: Path) -> None:
 def test_idle_supervisor_sleeps(tmp_path: Path) -> None:
     with fake_node(tmp_path / "data") as node:
         node.wait_ready()
-        (thread,) = [t for t in sys._current_frames() if t == node._thread.ident]  # type: ignore[union-attr]
-        clock = time.pthread_getcpuclockid(thread)
+        assert node._thread is not None
+        assert node._thread.ident is not None
+        clock = time.pthread_getcpuclockid(node._thread.ident)
         before = time.clock_gettime(clock)
         time.sleep(2.0)  # the time measured over, not a wait for something
         # The fakes speak ten times a second; a busy loop would use all of the two seconds.
