@@ -186,7 +186,7 @@ def bench_start(table: Table) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])  # type: ignore[union-attr]
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--seconds", type=float, default=10.0, help="of load for each figure")
     parser.add_argument("--clients", type=int, default=2, help="load processes for batches")
     parser.add_argument("--only", choices=["many", "puts", "put", "start"])

@@ -6,6 +6,7 @@ SIGKILL, and whoever replaces it starts workers of its own.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from typing import Any
 
@@ -34,10 +35,8 @@ class Channel:
 
     def lines(self) -> list[dict[str, Any]]:
         """What has come in since; `SupervisorGone` when nothing ever will again."""
-        try:
+        with contextlib.suppress(BlockingIOError):  # lines may have come together with the first
             self._read()
-        except BlockingIOError:
-            return []
         *lines, self._rest = self._rest.split(b"\n")
         return [orjson.loads(line) for line in lines]
 

@@ -38,6 +38,8 @@ class Lane:
         self.socket = context.socket(zmq.ROUTER)
         set_options(self.socket)
         self.socket.set(zmq.ROUTER_MANDATORY, 1)
+        if "[" in endpoint:
+            self.socket.set(zmq.IPV6, 1)
         self.socket.bind(endpoint)
 
 
@@ -77,6 +79,8 @@ class Lanes:
         socket = self._context.socket(zmq.DEALER)
         set_options(socket)
         socket.set(zmq.IMMEDIATE, 1)  # nothing queues up for a worker that is down
+        socket.set(zmq.RECONNECT_IVL, 20)
+        socket.set(zmq.RECONNECT_IVL_MAX, 80)
         socket.connect(ipc)
         self.poller.register(socket, zmq.POLLIN)
         return socket

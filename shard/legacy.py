@@ -7,10 +7,11 @@ shards, so what is passed on comes back without a prefix.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from shardnode.shard.waiting import Desk, Waiting
 from shardnode.wire import limits
-from shardnode.wire.errors import OutcomeUnknown, ShardnodeError, Unavailable
+from shardnode.wire.errors import OutcomeUnknown, Overloaded, ShardnodeError, Unavailable
 from shardnode.wire.frames import NO_CLIENT, Frame, Request, build_request, parse_reply
 from shardnode.wire.kinds import Flag, Kind
 from shardnode.wire.requests import SessionOpen
@@ -18,6 +19,17 @@ from shardnode.wire.requests import SessionOpen
 UNDER_WAY_MAX = 10_000
 INTRODUCED_MAX = 10_000
 NOBODY_ASKED = b"introduction"
+
+RETRY_MS = 500
+"""A worker that starts again is back, and found, within this."""
+
+
+class _Letter(NamedTuple):
+    waiting: Waiting
+    client_id: bytes
+    owner: int
+    token: bytes
+    frames: Sequence[Frame]
 
 
 class Legacy:
@@ -27,13 +39,14 @@ class Legacy:
         self._desk = desk
         self._forward = forward
         self._under_way: dict[bytes, Waiting] = {}
+        self._unsent: list[tuple[int, _Letter]] = []
         self._introduced: set[tuple[bytes, int]] = set()
         self._number = 0
 
     def __len__(self) -> int:
-        return len(self._under_way)
+        return len(self._under_way) + len(self._unsent)
 
-    def pass_on(self, waiting: Waiting, request: Request, owner: int) -> None:
+    def pass_on(self, waiting: Waiting, request: Request, owner: int, now_ms: int) -> None:
         """Send it to its owner, in a sharded envelope of ours."""
         header = request.header
         frames = build_request(
@@ -48,15 +61,25 @@ class Legacy:
             sequence=header.sequence,
             acked_below=header.acked_below,
         )
-        if header.client_id != NO_CLIENT:
-            self._introduce(header.client_id, owner)
+        if len(self._under_way) + len(self._unsent) >= UNDER_WAY_MAX:
+            raise Overloaded(
+                "too many requests without a prefix are under way; try again later",
+                lag=UNDER_WAY_MAX,
+                limit=UNDER_WAY_MAX,
+            )
         self._number += 1
-        token = self._number.to_bytes(8, "big")
-        full = len(self._under_way) >= UNDER_WAY_MAX
-        if full or not self._forward(owner, [token, *frames]):
-            raise Unavailable(f"shard {owner} cannot be reached just now; try again")
+        letter = _Letter(waiting, header.client_id, owner, self._number.to_bytes(8, "big"), frames)
+        if not self._send(letter):
+            self._unsent.append((min(now_ms + RETRY_MS, waiting.deadline_ms), letter))
+
+    def _send(self, letter: _Letter) -> bool:
+        if letter.client_id != NO_CLIENT:
+            self._introduce(letter.client_id, letter.owner)
+        if not self._forward(letter.owner, [letter.token, *letter.frames]):
+            return False
         self._desk.counters["legacy_forwarded"] += 1
-        self._under_way[token] = waiting
+        self._under_way[letter.token] = letter.waiting
+        return True
 
     def _introduce(self, client_id: bytes, owner: int) -> None:
         """A legacy client opens its session here, on shard 0: open it on the owner too. Again is
@@ -92,12 +115,20 @@ class Legacy:
         header = reply.header
         self._desk.answer(waiting, reply.body, code=header.code, index=header.log_index)
 
-    def expire(self, now_ms: int) -> None:
-        """Give up on what takes longer than its sender would wait."""
-        if not self._under_way:
-            return
+    def retry(self, now_ms: int) -> None:
+        """Try again what could not be sent, and give up on what takes too long."""
+        unsent, self._unsent = self._unsent, []
+        for until_ms, letter in unsent:
+            if self._send(letter):
+                continue
+            if now_ms < until_ms:
+                self._unsent.append((until_ms, letter))
+                continue
+            waiting = letter.waiting
+            error = Unavailable(f"shard {letter.owner} cannot be reached just now; try again")
+            self._desk.refuse(waiting.message, waiting.to, error)
         late = [t for t, waiting in self._under_way.items() if now_ms >= waiting.deadline_ms]
         for token in late:
             waiting = self._under_way.pop(token)
-            error = OutcomeUnknown("the shard that owns the key did not answer in time")
-            self._desk.refuse(waiting.message, waiting.to, error)
+            unknown = OutcomeUnknown("the shard that owns the key did not answer in time")
+            self._desk.refuse(waiting.message, waiting.to, unknown)

@@ -16,6 +16,9 @@ from shardnode.wire.placement import PlacementTable
 from shardnode.wire.requests import Cas, DeleteMany, Get, GetMany, Put, PutMany, Transact
 from shardnode.wire.routing import LEGACY_SHARD
 
+SESSIONS = frozenset((Kind.SESSION_OPEN, Kind.SESSION_KEEP_ALIVE, Kind.SESSION_CLOSE))
+"""A legacy client has its session on shard 0, which opens it elsewhere when it is needed."""
+
 
 def keys_of(body: Body) -> Sequence[bytes]:
     """The keys that a request names."""
@@ -62,9 +65,10 @@ def _legacy_owner(request: Request, body: Body, own: int, table: PlacementTable)
             f"its keys belong to {len(owners)} shards; without a prefix a request must stay on "
             "one: ask key by key, or give the keys a common {tag}"
         )
-    if request.header.kind in SHARD_ADDRESSED and table.sole_owner() is None:
+    kind = request.header.kind
+    if kind in SHARD_ADDRESSED - SESSIONS and table.sole_owner() is None:
         raise InvalidRequest(
-            f"{Kind(request.header.kind).name} concerns a whole shard; send it to each of the "
+            f"{Kind(kind).name} concerns a whole shard; send it to each of the "
             f"{table.shards} shards with its prefix"
         )
     return owners.pop()

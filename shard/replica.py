@@ -281,7 +281,11 @@ class Replica:
 
     def _flush(self) -> None:
         index = self.machine.applied_index
-        self.machine.flush(self.membership_bytes())
+        try:
+            self.machine.flush(self.membership_bytes())
+        except NoSpace:
+            self.counters["flush_failed"] += 1  # nothing is lost: the log has it, the next one too
+            return
         self.flushed(index)
 
     @property

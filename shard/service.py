@@ -16,7 +16,7 @@ from shardnode.raft import Refused, Role
 from shardnode.shard.duties import NOBODY, Duties
 from shardnode.shard.entries import encode_entry, split_reply
 from shardnode.shard.legacy import Legacy
-from shardnode.shard.owners import check_owner
+from shardnode.shard.owners import SESSIONS, check_owner
 from shardnode.shard.replica import Fate, Replica, Request
 from shardnode.shard.settings import WorkerSettings
 from shardnode.shard.stamps import Stamps
@@ -40,20 +40,8 @@ if TYPE_CHECKING:
     from shardnode.shard.effects import Effects
     from shardnode.shard.lanes import Incoming
 
-WRITES = frozenset(
-    (
-        Kind.PUT,
-        Kind.PUT_MANY,
-        Kind.DELETE_MANY,
-        Kind.CAS,
-        Kind.TRANSACT,
-        Kind.SESSION_OPEN,
-        Kind.SESSION_KEEP_ALIVE,
-        Kind.SESSION_CLOSE,
-    )
-)
+WRITES = SESSIONS | {Kind.PUT, Kind.PUT_MANY, Kind.DELETE_MANY, Kind.CAS, Kind.TRANSACT}
 READS = frozenset((Kind.GET, Kind.GET_MANY, Kind.SCAN))
-SESSIONS = frozenset((Kind.SESSION_OPEN, Kind.SESSION_KEEP_ALIVE, Kind.SESSION_CLOSE))
 
 
 class Service:
@@ -128,7 +116,7 @@ class Service:
         waiting = Waiting(message, request.return_address(), body, deadline_ms)
         owner = check_owner(request, body, self.settings.shard, self.table)
         if owner != self.settings.shard:
-            self.legacy.pass_on(waiting, request, owner)
+            self.legacy.pass_on(waiting, request, owner, self.now_ms)
         elif kind in WRITES:
             self._take_write(waiting, request)
         elif kind in READS:
@@ -238,7 +226,7 @@ class Service:
         replica.refused_reads.clear()
         if len(self.watches):
             self.watches.wake(self.now_ms)
-        self.legacy.expire(self.now_ms)
+        self.legacy.retry(self.now_ms)
 
     def _refuse_all(self, readers: Sequence[Waiting], error: ShardnodeError) -> None:
         for waiting in readers:

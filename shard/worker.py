@@ -26,7 +26,7 @@ from shardnode.shard.reports import report, status_found
 from shardnode.shard.service import Service
 from shardnode.shard.settings import WorkerSettings
 from shardnode.shard.waiting import Desk
-from shardnode.storage.errors import StorageError
+from shardnode.storage.errors import NoSpace, StorageError
 from shardnode.storage.files import RealFiles
 from shardnode.storage.options import LogOptions
 from shardnode.wire.errors import Corrupt
@@ -37,6 +37,9 @@ from shardnode.wire.routing import LEGACY_SHARD
 TELL_EVERY_MS = 250
 IDLE_MS = 50
 """How long the loop sleeps when nothing happens: a fraction of a heartbeat between members."""
+
+COMMITTING_MS = 2
+"""… and while a flush is on its way to the disk in another thread."""
 
 FLUSH_SLICE_KEYS = 2_000
 """Keys moved to the engine between two drains: about four milliseconds."""
@@ -75,6 +78,7 @@ class Worker:
             self._recover()
         except StorageError as error:
             self._fence(f"{type(error).__name__}: {error}")
+        self._listen()
         while not self.stopping:
             events = self._lanes.poller.poll(self._patience_ms())
             if self.service is not None and self.state != "fenced":
@@ -144,7 +148,10 @@ class Worker:
     # -- the loop -----------------------------------------------------------------------------
 
     def _patience_ms(self) -> int:
-        return 0 if self.effects is not None and self.effects.flushing else IDLE_MS
+        effects = self.effects
+        if effects is None or not effects.flushing:
+            return IDLE_MS
+        return COMMITTING_MS if effects.committing else 0
 
     def _serve(self, service: Service) -> None:
         replica, effects = service.replica, service.effects
@@ -177,7 +184,11 @@ class Worker:
 
     def _flush_some(self, replica: Replica, effects: Effects) -> None:
         if effects.flushing:
-            index = effects.flush_slice(FLUSH_SLICE_KEYS)
+            try:
+                index = effects.flush_slice(FLUSH_SLICE_KEYS)
+            except NoSpace:
+                replica.counters["flush_failed"] += 1  # nothing is lost: the next slice begins anew
+                return
             if index is not None:
                 replica.flushed(index)
         elif effects.wants_flush and not replica.catching_up:

@@ -29,7 +29,15 @@ from _make_env import INCOMPLETE, PYTHON_TAG, SetupError, Stamp, plan, read_stam
 
 ROOT = Path(__file__).resolve().parents[1]
 BASH = shutil.which("bash") or "bash"
-COMMANDS = (".ci/run", "scripts/lint", "scripts/sim", "scripts/test", "shardnode")
+COMMANDS = (
+    ".ci/run",
+    "scripts/lint",
+    "scripts/mutants",
+    "scripts/sim",
+    "scripts/start",
+    "scripts/test",
+    "shardnode",
+)
 
 # An editable install, as far as the scripts can see: a note, a pause, and a path.
 STUB_PIP = """

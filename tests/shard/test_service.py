@@ -281,11 +281,15 @@ def test_legacy_client_of_an_unsharded_node_may_do_everything() -> None:
 def test_owner_that_cannot_be_reached_or_is_silent_is_told_in_time() -> None:
     counter = Counter(shards=4)
     counter.reachable = False
-    (reply,) = counter.drain(legacy(Kind.GET, Get(key_of(3))))
+    assert counter.drain(legacy(Kind.GET, Get(key_of(3)))) == []
+    counter.drain(later_ms=501)
+    (reply,) = counter.late()
     with pytest.raises(Unavailable, match="shard 3"):
         decode_reply(reply)
-    counter.reachable = True
     counter.drain(legacy(Kind.GET, Get(key_of(3))))
+    counter.reachable = True
+    counter.drain()
+    assert counter.late() == []
     counter.drain(later_ms=5_001)
     (reply,) = counter.late()
     with pytest.raises(OutcomeUnknown):

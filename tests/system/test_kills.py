@@ -6,12 +6,19 @@ import os
 import signal
 import threading
 import time
+from functools import partial
 
 import psutil
 import pytest
 
 from shardnode import Client, ShardnodeError
 from tests.system.kit import folder, started, until
+
+
+def kill(pid: int | None, number: signal.Signals) -> None:
+    """To a worker of the node under test, which has just told its id."""
+    assert pid is not None
+    os.kill(pid, number)
 
 
 def keys_by_shard(db: Client, count: int) -> dict[int, list[bytes]]:
@@ -47,7 +54,7 @@ def test_killed_worker_comes_back_within_3_s_while_the_others_answer_all_the_whi
         watcher.start()
         before = {shard.id: shard.pid for shard in db.status().shards}
         killed_at = time.monotonic()
-        os.kill(before[victim], signal.SIGKILL)
+        kill(before[victim], signal.SIGKILL)
         mine = by_shard[victim]
         assert db.get_many(mine) == [b"before"] * len(mine)
         took = time.monotonic() - killed_at
@@ -78,14 +85,17 @@ def test_nothing_acknowledged_is_lost_over_kills_of_every_worker_under_load() ->
                     acknowledged.update(batch)
                     number += 50
 
+        def reached(goal: int) -> bool:
+            return len(acknowledged) > goal
+
         writer = threading.Thread(target=write)
         writer.start()
         try:
             for round_ in range(6):
-                reached = len(acknowledged)
-                until(lambda reached=reached: len(acknowledged) > reached + 500)
+                goal = len(acknowledged) + 500
+                until(partial(reached, goal))
                 victim = next(s for s in node.shards() if s.id == round_ % 2)
-                os.kill(victim.pid, signal.SIGKILL)
+                kill(victim.pid, signal.SIGKILL)
         finally:
             done.set()
             writer.join()
@@ -139,7 +149,7 @@ def test_stop_under_load_keeps_what_was_acknowledged_and_exits_0(number: signal.
 def test_hanging_worker_is_noticed_and_replaced() -> None:
     with folder() as data, started(data, "--shards", "2") as node, Client(node.address) as db:
         victim = db.status().shards[1]
-        os.kill(victim.pid, signal.SIGSTOP)
+        kill(victim.pid, signal.SIGSTOP)
         until(lambda: node.shards()[1].restarts == 1, timeout_s=20)
         until(lambda: node.shards()[1].state == "serving")
         assert node.shards()[1].pid != victim.pid
