@@ -189,13 +189,6 @@ MUTANTS = (
         favour=("flip_bit", "isolate"),
     ),
     Mutant(
-        "configuration guessed while the log is behind",
-        "shard.replica",
-        "        return self.machine.applied_index > self.raft.applied_index\n",
-        "        return False\n",
-        favour=("empty_log", "reconfigure", "crash"),
-    ),
-    Mutant(
         "member whole again too early",
         "raft.member",
         "            if held >= target:\n",

@@ -31,12 +31,8 @@ ROOT = Path(__file__).resolve().parents[1]
 BASH = shutil.which("bash") or "bash"
 COMMANDS = (
     ".ci/run",
-    "scripts/lint",
-    "scripts/mutants",
-    "scripts/sim",
-    "scripts/start",
-    "scripts/test",
     "shardnode",
+    *(f"scripts/{n}" for n in "lint mutants sim start test".split()),
 )
 
 # An editable install, as far as the scripts can see: a note, a pause, and a path.

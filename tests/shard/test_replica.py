@@ -220,3 +220,30 @@ def test_damage_without_peers_refuses_to_boot() -> None:
     host.files.flip_bit("shard-0/log/00000000000000000001.seg", 300)
     with pytest.raises(LogDamaged, match=r"00000000000000000001\.seg"):
         host.boot()
+
+
+def test_effects_ahead_of_a_lost_log_stay_as_they_are_stored_until_it_has_caught_up() -> None:
+    """Nobody knows the configuration at their index until the log has it again."""
+    group = Group(3, flush_every_entries=1)
+    group.propose(OPEN, put(1), put(2), put(3))
+    group.run(200)
+    leader = group.leader()
+    host = next(host for host in group.hosts.values() if host is not leader)
+    host.crash()
+    for name in host.files.listdir("shard-0/log"):
+        host.files.remove(f"shard-0/log/{name}")
+    host.files.sync_dir("shard-0/log")
+    stored = host.machine.membership
+    replica = host.boot()
+    assert replica.raft.recovering
+    assert replica.catching_up
+    flushes = 0
+
+    def counted(_: bytes) -> None:
+        nonlocal flushes
+        flushes += 1
+
+    host.machine.flush = counted  # type: ignore[method-assign]
+    replica.pump()
+    replica.close()
+    assert (flushes, host.machine.membership) == (0, stored)
