@@ -243,7 +243,7 @@ def test_effects_ahead_of_a_lost_log_stay_as_they_are_stored_until_it_has_caught
         nonlocal flushes
         flushes += 1
 
-    host.machine.flush = counted  # type: ignore[method-assign]
+    host.machine.flush = counted  # type: ignore[method-assign, assignment]
     replica.pump()
     replica.close()
     assert (flushes, host.machine.membership) == (0, stored)
