@@ -221,6 +221,12 @@ class Storage:
         Size(0, 64 * _MIB),
         "Zeros written ahead of small batches: an fsync over them is faster. 0B turns it off.",
     )
+    table_bytes: int = setting(
+        64 * _MIB,
+        Size(1 * _MIB, 64 * _GIB),
+        "Effects kept in memory before they are flushed; while one table is flushed another fills,"
+        " so a shard needs twice this. Also about what is redone after a crash.",
+    )
     flush_entries: int = setting(
         4_096,
         Integer(1, 1 << 20),

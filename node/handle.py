@@ -27,7 +27,7 @@ import psutil
 from setproctitle import setproctitle
 
 from shardnode.node.affinity import allowed_cpus, assign_cores
-from shardnode.node.config import PORT_DEFAULT, Config
+from shardnode.node.config import PEER_PORT_OFFSET, PORT_DEFAULT, Config
 from shardnode.node.config_kinds import Address
 from shardnode.node.config_load import Loaded
 from shardnode.node.http import HttpServer, Pages
@@ -276,6 +276,7 @@ class Node:
             "listen": endpoint(numeric(ports.listen)),
             "advertise": endpoint(Address(advertised, ports.listen.port)),
             "workers": siblings,
+            "nodes": {str(peer.id): endpoint(peer.address) for peer in config.cluster.peers},
             "direct": {
                 str(shard): endpoint(Address(advertised, address.port))
                 for shard, address in ports.direct.items()
@@ -291,6 +292,7 @@ class Node:
                 "direct": endpoint(numeric(ports.direct[shard])),
                 "ipc": run.ipc(shard),
                 "siblings": siblings,
+                **self._peer_lines(ports, shard),
                 "core": cores[shard],
                 "engine": config.storage.engine,
                 "raft": asdict(config.raft),
@@ -300,6 +302,22 @@ class Node:
             lock = (directory.lock_fd,)
             posts.append(Post(name, worker_command, line, shard, cores[shard], pass_fds=lock))
         return posts
+
+    def _peer_lines(self, ports: Ports, shard: int) -> dict[str, Any]:
+        """Where this shard's workers on other nodes are; nothing in a cluster of one."""
+        peers = self.config.cluster.peers
+        if len(peers) < 2:
+            return {}
+        offset = PEER_PORT_OFFSET + shard
+        return {
+            "peer_listen": endpoint(numeric(ports.peers[shard])),
+            "peers": {
+                str(peer.id): endpoint(peer.address.plus(offset))
+                for peer in peers
+                if peer.id != self.config.node.id
+            },
+            "founders": [peer.id for peer in peers],
+        }
 
     def _let_go(self) -> None:
         if self._http is not None:
@@ -314,9 +332,8 @@ class Node:
 
 
 def _refuse_what_is_not_there_yet(config: Config) -> None:
-    """A group that is told of peers but never hears them would be a second truth."""
-    if len(config.cluster.peers) > 1 or config.join_address is not None:
+    if config.join_address is not None:
         raise InvalidRequest(
-            "cluster.peers: expected a cluster of one node, which is what this version runs, found"
-            " others; leave out peers and join"
+            "cluster.join: joining a cluster that runs is not there yet; name all nodes in"
+            " cluster.peers when they start for the first time"
         )

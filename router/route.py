@@ -35,6 +35,9 @@ from shardnode.wire.replies import build_error
 from shardnode.wire.requests import Explain, Status, Topology
 from shardnode.wire.routing import entry_shard
 
+DIRECT_PORT_OFFSET = 100
+"""A router at port P has its shards at P + 100 + N (see `node.ports`)."""
+
 Row = Mapping[str, Any]
 """One shard in the supervisor's status, with the names of `status --json`."""
 
@@ -111,9 +114,17 @@ class Routes:
 
     def _topology(self, request: Request) -> TopologyFound:
         Topology.decode(request.body)
-        settings = self._settings
-        local = sorted(settings.direct)
-        rows = self._rows
+        settings, rows = self._settings, self._rows
+        nodes = {settings.node: settings.advertise or settings.listen, **settings.nodes}
+        replicas = [
+            (
+                shard,
+                node,
+                settings.direct[shard] if node == settings.node else direct(router, shard),
+            )
+            for shard in sorted(settings.direct)
+            for node, router in sorted(nodes.items())
+        ]
         return TopologyFound(
             cluster=settings.cluster,
             table=self.table.encode(),
@@ -121,11 +132,11 @@ class Routes:
                 (rows[shard]["leader"] or 0) if shard in rows else 0
                 for shard in range(self.table.shards)
             ],
-            node_ids=[settings.node],
-            node_endpoints=[settings.advertise or settings.listen],
-            replica_shards=local,
-            replica_nodes=[settings.node] * len(local),
-            replica_endpoints=[settings.direct[shard] for shard in local],
+            node_ids=sorted(nodes),
+            node_endpoints=[nodes[node] for node in sorted(nodes)],
+            replica_shards=[shard for shard, _, _ in replicas],
+            replica_nodes=[node for _, node, _ in replicas],
+            replica_endpoints=[endpoint for _, _, endpoint in replicas],
         )
 
     def _explain(self, request: Request) -> Route:
@@ -166,6 +177,12 @@ class Routes:
             f"expected a shard of node {self._settings.node} ({here}), found {shard}; ask a node"
             " that holds it: the topology names them"
         )
+
+
+def direct(router: str, shard: int) -> str:
+    """Where another node's worker of a shard takes requests, by the rule of ports."""
+    host, _, port = router.rpartition(":")
+    return f"{host}:{int(port) + DIRECT_PORT_OFFSET + shard}"
 
 
 def _unknown(shard: int) -> Row:

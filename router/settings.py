@@ -26,6 +26,8 @@ class RouterSettings:
     """The ipc address of each worker of this node."""
     direct: Mapping[int, str]
     """What clients are told of each worker's direct port."""
+    nodes: Mapping[int, str] = field(default_factory=dict)
+    """The routers of all nodes of the cluster, this one included; empty in a cluster of one."""
     advertise: str = ""
     """What clients are told of this router; empty: `listen`."""
     limits: Mapping[str, Any] = field(default_factory=dict)
@@ -40,6 +42,6 @@ class RouterSettings:
         """The settings in a line. Unknown names are ignored: the supervisor may be newer."""
         fields = json.loads(line)
         known = {name: fields[name] for name in cls.__slots__ if name in fields}
-        for name in ("workers", "direct"):
-            known[name] = {int(shard): address for shard, address in known[name].items()}
+        for name in ("workers", "direct", "nodes"):
+            known[name] = {int(key): address for key, address in known.get(name, {}).items()}
         return cls(**known)

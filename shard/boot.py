@@ -33,6 +33,9 @@ class ReplicaSettings:
     bootstrap: Membership
     """The members at first boot; afterwards the log says who belongs to the group."""
 
+    blank: bool = False
+    """At first boot: the group is older than this member's disk, so it has to recover first."""
+
     repair: bool = False
     """Other members hold the data: keep the intact part of a damaged log and refetch the rest."""
 
@@ -74,6 +77,7 @@ def boot(settings: ReplicaSettings, files: Files, machine: StateMachine) -> Boot
         member=settings.member,
         options=settings.log,
         salvage=settings.repair,
+        blank=settings.blank,
     )
     log = recovered.log
     meta = _restore_machine(machine, recovered, settings)

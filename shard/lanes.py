@@ -67,16 +67,16 @@ class Lanes:
 
     def __init__(self, direct: str, ipc: str, siblings: Mapping[int, str]) -> None:
         self.counters: Counter[str] = Counter()
-        self._context = zmq.Context(io_threads=1)
-        self.direct = Lane(self._context, direct, depth=1)
-        self.inner = Lane(self._context, ipc, depth=2)
+        self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
+        self.direct = Lane(self.context, direct, depth=1)
+        self.inner = Lane(self.context, ipc, depth=2)
         self.poller = zmq.Poller()
         self.poller.register(self.direct.socket, zmq.POLLIN)
         self.poller.register(self.inner.socket, zmq.POLLIN)
         self._siblings = {shard: self._connect(ipc) for shard, ipc in siblings.items()}
 
     def _connect(self, ipc: str) -> zmq.Socket[bytes]:
-        socket = self._context.socket(zmq.DEALER)
+        socket = self.context.socket(zmq.DEALER)
         set_options(socket)
         socket.set(zmq.IMMEDIATE, 1)  # nothing queues up for a worker that is down
         socket.set(zmq.RECONNECT_IVL, 20)
@@ -134,4 +134,4 @@ class Lanes:
 
     def close(self) -> None:
         """Let what was sent leave, within the linger time, and give everything back."""
-        self._context.destroy(linger=LINGER_MS)
+        self.context.destroy(linger=LINGER_MS)

@@ -6,13 +6,15 @@ hand, by a test or by the supervisor, and behaves the same.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
 import orjson
 
 from shardnode.wire.placement import member_id
+
+_BY_NUMBER = ("siblings", "peers")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,12 @@ class WorkerSettings:
     ipc: str
     """Where the router and the other workers of this node connect."""
     siblings: Mapping[int, str] = field(default_factory=dict)
+    peer_listen: str = ""
+    """Where this shard's workers on other nodes connect; empty in a cluster of one."""
+    peers: Mapping[int, str] = field(default_factory=dict)
+    """The same of the other nodes, by node id."""
+    founders: Sequence[int] = ()
+    """The nodes that the group begins with; empty: this one alone."""
     core: int | None = None
     engine: str = "lmdb"
     raft: Mapping[str, Any] = field(default_factory=dict)
@@ -42,6 +50,11 @@ class WorkerSettings:
         return member_id(self.shard, self.node)
 
     @property
+    def voters(self) -> list[int]:
+        """The members that the group begins with."""
+        return [member_id(self.shard, node) for node in self.founders or (self.node,)]
+
+    @property
     def title(self) -> str:
         """What the process list shows."""
         where = "" if self.core is None else f" core {self.core}"
@@ -50,7 +63,8 @@ class WorkerSettings:
     def encode(self) -> bytes:
         """The line, without its end."""
         fields = {name: getattr(self, name) for name in self.__slots__}
-        fields["siblings"] = {str(shard): ipc for shard, ipc in self.siblings.items()}
+        for name in _BY_NUMBER:
+            fields[name] = {str(number): address for number, address in fields[name].items()}
         return orjson.dumps(fields)
 
     @classmethod
@@ -58,6 +72,6 @@ class WorkerSettings:
         """The inverse of `encode`. Unknown names are ignored: the supervisor may be newer."""
         fields = orjson.loads(line)
         known = {name: fields[name] for name in cls.__slots__ if name in fields}
-        siblings = known.get("siblings", {})
-        known["siblings"] = {int(shard): ipc for shard, ipc in siblings.items()}
+        for name in _BY_NUMBER:
+            known[name] = {int(number): address for number, address in known.get(name, {}).items()}
         return cls(**known)

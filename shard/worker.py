@@ -14,13 +14,17 @@ import os
 import random
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
-from shardnode.raft import Membership, Options, ProtocolViolation, Role
+from shardnode.raft import Membership, Options, ProtocolViolation, Raft, Role
 from shardnode.shard.boot import ReplicaSettings
 from shardnode.shard.channel import Channel
 from shardnode.shard.effects import Effects, open_effects
+from shardnode.shard.greeting import ASK_EVERY_MS, Greeting
 from shardnode.shard.lanes import Lanes
+from shardnode.shard.letters import Hello
+from shardnode.shard.peers import Peers
 from shardnode.shard.replica import Replica
 from shardnode.shard.reports import report, status_found
 from shardnode.shard.service import Service
@@ -29,9 +33,10 @@ from shardnode.shard.waiting import Desk
 from shardnode.storage.errors import NoSpace, StorageError
 from shardnode.storage.files import RealFiles
 from shardnode.storage.options import LogOptions
-from shardnode.wire.errors import Corrupt
+from shardnode.storage.superblock import COPIES
+from shardnode.wire.errors import Corrupt, ShardnodeError, Unavailable
 from shardnode.wire.frames import return_address
-from shardnode.wire.placement import PlacementTable
+from shardnode.wire.placement import PlacementTable, split_member_id
 from shardnode.wire.routing import LEGACY_SHARD
 
 TELL_EVERY_MS = 250
@@ -67,12 +72,15 @@ class Worker:
         is_front = settings.shard == LEGACY_SHARD  # the only one that passes requests on
         self._lanes = Lanes(settings.direct, settings.ipc, others if is_front else {})
         self._lanes.poller.register(channel.source)
+        self._peers = self._open_peers()
+        self._blank = False
         self._told: tuple[Any, ...] = ()
         self._told_ms = 0
         self._told_epoch = 0
 
     def run(self) -> None:
         """Recover, then serve until told to stop."""
+        self._greet()
         self.state = "recovering"
         try:
             self._recover()
@@ -84,7 +92,7 @@ class Worker:
             if self.service is not None and self.state != "fenced":
                 self._serve(self.service)
             else:
-                self._turn_away()
+                self._turn_away(Corrupt(f"shard {self.settings.shard} is fenced: {self.error}"))
             if any(source == self.channel.source for source, _ in events):
                 self._listen()
             self._tell()
@@ -99,6 +107,42 @@ class Worker:
         self._lanes.close()
 
     # -- boot ---------------------------------------------------------------------------------
+
+    def _open_peers(self) -> Peers | None:
+        settings = self.settings
+        if not settings.peer_listen:
+            return None
+        lanes = self._lanes
+        peers = Peers(
+            lanes.context,
+            lanes.poller,
+            settings.peer_listen,
+            shard=settings.shard,
+            cluster=settings.cluster_id,
+        )
+        peers.use(settings.peers)
+        return peers
+
+    def _greet(self) -> None:
+        """At first boot among others, find out whether the group is new."""
+        settings, peers = self.settings, self._peers
+        others = [member for member in settings.voters if member != settings.member]
+        if peers is None or not others or superblock_exists(settings.directory):
+            return
+        greeting = Greeting(settings.cluster_id, settings.member, others)
+        while not greeting.done and not self.stopping:
+            peers.send(greeting.ask(self._now_ms()))
+            self._lanes.poller.poll(ASK_EVERY_MS)
+            for letter in peers.drain():
+                if isinstance(letter, Hello):
+                    peers.send(greeting.take(letter))
+            nodes = ", ".join(str(split_member_id(member)[1]) for member in greeting.silent)
+            self.error = f"first boot: waiting for node {nodes}" if nodes else ""
+            self._turn_away(Unavailable(f"shard {settings.shard} starts: {self.error}"))
+            self._listen()
+            self._tell()
+        self.error = ""
+        self._blank = greeting.found_data
 
     def _recover(self) -> None:
         """Open everything; lines go out meanwhile, because this may take long."""
@@ -123,12 +167,12 @@ class Worker:
         files = RealFiles(root)
         self.effects = open_effects(settings.directory, settings.engine, settings.storage)
         self.replica = Replica(
-            replica_settings(settings, name),
+            replace(replica_settings(settings, name), blank=self._blank),
             files=files,
             machine=self.effects,
             rng=random.Random(),
             now_ms=self._now_ms(),
-            send=lambda _: None,  # peers come with clusters
+            send=self._peers.send if self._peers is not None else _nobody,
         )
         self.service = Service(
             settings,
@@ -155,11 +199,17 @@ class Worker:
 
     def _serve(self, service: Service) -> None:
         replica, effects = service.replica, service.effects
+        letters = self._peers.drain() if self._peers is not None else ()
         messages = self._lanes.drain()
         # The clock is read after the requests came in: a lease must cover all of them.
         now_ms = self._now_ms()
         try:
             replica.tick(now_ms)
+            for letter in letters:
+                if isinstance(letter, Hello):
+                    self._answer(letter, replica)
+                else:
+                    replica.receive(letter)
             service.take(messages, now_ms)
             replica.pump()
             if len(service.legacy):
@@ -173,13 +223,24 @@ class Worker:
             self.error = f"{type(error).__name__}: {error}"
             self.channel.tell(report(self))
             raise
-        if self.state == "recovering" and replica.raft.role is Role.LEADER:
-            self._begin_serving(service)
+        self._judge_state(replica.raft)
         self._follow_table(service)
 
-    def _begin_serving(self, service: Service) -> None:
-        raft = service.replica.raft
-        if raft.applied_index >= raft.term_start_index:
+    def _answer(self, hello: Hello, replica: Replica) -> None:
+        """A member that boots for the first time wants to know whether the group is new."""
+        if hello.asks and self._peers is not None:
+            has_data = replica.raft.term > 0 or replica.log.last_index > 0
+            me = self.settings.member
+            self._peers.send([Hello(hello.cluster, me, hello.source, has_data, asks=False)])
+
+    def _judge_state(self, raft: Raft) -> None:
+        if raft.recovering:
+            self.state = "recovering"
+        elif self.state == "recovering" and (
+            raft.applied_index >= raft.term_start_index
+            if raft.role is Role.LEADER
+            else raft.leader != 0
+        ):
             self.state = "serving"
 
     def _flush_some(self, replica: Replica, effects: Effects) -> None:
@@ -194,11 +255,10 @@ class Worker:
         elif effects.wants_flush and not replica.catching_up:
             effects.begin_flush(replica.membership_bytes())
 
-    def _turn_away(self) -> None:
-        """Fenced: say why, to everybody."""
+    def _turn_away(self, error: ShardnodeError) -> None:
+        """Nobody is served: say why, to everybody."""
         desk = Desk(self.settings.shard, self._lanes.send)
         for message in self._lanes.drain():
-            error = Corrupt(f"shard {self.settings.shard} is fenced: {self.error}")
             desk.refuse(message, return_address(message.frames), error)
 
     # -- the supervisor -----------------------------------------------------------------------
@@ -232,6 +292,15 @@ class Worker:
         self.channel.tell(line)
 
 
+def superblock_exists(directory: str) -> bool:
+    """Whether this shard has booted before."""
+    return any(os.path.exists(os.path.join(directory, name)) for name in COPIES)
+
+
+def _nobody(_: object) -> None:
+    """A group of one has nobody to write to."""
+
+
 def replica_settings(settings: WorkerSettings, directory: str) -> ReplicaSettings:
     """How consensus and storage are set up for this worker."""
     raft, storage = dict(settings.raft), dict(settings.storage)
@@ -239,7 +308,8 @@ def replica_settings(settings: WorkerSettings, directory: str) -> ReplicaSetting
         directory=directory,
         cluster=settings.cluster_id,
         member=settings.member,
-        bootstrap=Membership.of([settings.member]),
+        bootstrap=Membership.of(settings.voters),
+        repair=len(settings.voters) > 1,
         raft=Options(**{name: value for name, value in raft.items() if name in Options.__slots__}),
         log=LogOptions(
             **{name: value for name, value in storage.items() if name in LogOptions.__slots__}

@@ -52,11 +52,13 @@ def recover(
     member: int,
     options: LogOptions = _DEFAULTS,
     salvage: bool = False,
+    blank: bool = False,
 ) -> Recovered:
     """Open everything in a shard's directory.
 
     With `salvage` a damaged log is opened as far as it is intact, and the superblock says
-    `recovering` from before that on: peers must hold what was lost.
+    `recovering` from before that on: peers must hold what was lost. With `blank` a first boot is
+    that of a member whose disk was lost: it recovers too.
     """
     make_dir(files, directory)
     superblock = Superblock.load(files, directory)
@@ -64,7 +66,7 @@ def recover(
     first_boot = superblock.state is None
     if first_boot:
         _refuse_orphans(files, directory, snapshots)
-        superblock.store(SuperblockState(cluster, member, 0, 0, 0, 0, False))
+        superblock.store(SuperblockState(cluster, member, 0, 0, 0, 0, blank))
     _check_identity(superblock, directory, cluster, member)
     snapshot = snapshots.latest()
     log = _open_log(files, directory, options, superblock, snapshot, salvage)

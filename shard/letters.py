@@ -1,0 +1,81 @@
+"""What workers of one shard on different nodes send each other, as bytes.
+
+The one rule: `decode` gives a message or raises `MalformedMessage`, whatever the bytes are, and
+never takes more memory than they have. Consensus has its own codec; here are the others:
+
+    Hello   at first boot: I have nothing; do you?
+    Pull    send me a piece of a snapshot
+    Piece   here it is
+
+    magic 4 | kind 1 | cluster 8 | source 8 | target 8 | fields of the kind | data of a Piece
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from struct import Struct
+
+from shardnode.raft import MalformedMessage, Message, codec
+from shardnode.shard.transfer import Piece, Pull
+
+MAGIC = b"peer"
+_HEAD = Struct(">4sBQQQ")
+_PULL = Struct(">QQIB")
+_PIECE = Struct(">QQB")
+_HELLO = Struct(">BB")
+
+_KIND_HELLO, _KIND_PULL, _KIND_PIECE = 1, 2, 3
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """Whether the sender's directory holds anything of this group; `asks` wants one back."""
+
+    cluster: int
+    source: int
+    target: int
+    has_data: bool
+    asks: bool
+
+
+Letter = Message | Pull | Piece | Hello
+
+
+def encode(letter: Letter) -> bytes:
+    """The bytes of a letter."""
+    if isinstance(letter, Message):
+        return codec.encode(letter)
+    envelope = letter.cluster, letter.source, letter.target
+    if isinstance(letter, Hello):
+        return _HEAD.pack(MAGIC, _KIND_HELLO, *envelope) + _HELLO.pack(letter.has_data, letter.asks)
+    if isinstance(letter, Pull):
+        fields = _PULL.pack(letter.snapshot, letter.offset, letter.size, letter.doubt)
+        return _HEAD.pack(MAGIC, _KIND_PULL, *envelope) + fields
+    fields = _PIECE.pack(letter.snapshot, letter.offset, letter.gone)
+    return b"".join((_HEAD.pack(MAGIC, _KIND_PIECE, *envelope), fields, letter.data))
+
+
+def decode(data: bytes) -> Letter:
+    """The inverse of `encode`."""
+    if data[:4] != MAGIC:
+        return codec.decode(data)
+    if len(data) < _HEAD.size:
+        raise MalformedMessage(f"expected {_HEAD.size} bytes at least, found {len(data)}")
+    _, kind, cluster, source, target = _HEAD.unpack_from(data)
+    rest = memoryview(data)[_HEAD.size :]
+    if kind == _KIND_HELLO and len(rest) == _HELLO.size:
+        has_data, asks = _HELLO.unpack(rest)
+        if max(has_data, asks) <= 1:
+            return Hello(cluster, source, target, bool(has_data), bool(asks))
+    elif kind == _KIND_PULL and len(rest) == _PULL.size:
+        snapshot, offset, size, doubt = _PULL.unpack(rest)
+        if doubt <= 1:
+            return Pull(cluster, source, target, snapshot, offset, size, bool(doubt))
+    elif kind == _KIND_PIECE and len(rest) >= _PIECE.size:
+        snapshot, offset, gone = _PIECE.unpack_from(rest)
+        if gone <= 1:
+            piece = bytes(rest[_PIECE.size :])
+            return Piece(cluster, source, target, snapshot, offset, piece, bool(gone))
+    raise MalformedMessage(
+        f"expected a letter between workers, found kind {kind}, {len(data)} bytes"
+    )

@@ -1,0 +1,123 @@
+"""The sockets between the workers of one shard on different nodes.
+
+The one rule: consensus never waits behind anything else. It has a connection of its own to each
+peer; snapshots travel on another. Both are bounded: what does not fit is dropped and counted, and
+consensus asks again by itself.
+
+    in    one ROUTER, bound; [identity] [shard prefix] [letter]
+    out   two DEALERs for each peer; [shard prefix] [letter]
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+import zmq
+
+from shardnode.raft import MalformedMessage
+from shardnode.shard import letters
+from shardnode.shard.lanes import set_options
+from shardnode.shard.letters import Letter
+from shardnode.shard.transfer import Piece
+from shardnode.wire.placement import split_member_id
+
+CONSENSUS_QUEUE = 1_000
+BULK_QUEUE = 8
+"""Pieces of a snapshot are large and asked for one by one."""
+
+DRAIN_LETTERS_MAX = 1_000
+
+
+class Peers:
+    """The peers of one worker."""
+
+    def __init__(
+        self,
+        context: zmq.Context[zmq.Socket[bytes]],
+        poller: zmq.Poller,
+        listen: str,
+        *,
+        shard: int,
+        cluster: int,
+    ) -> None:
+        self.counters: Counter[str] = Counter()
+        self.shard = shard
+        self.cluster = cluster
+        self._prefix = shard.to_bytes(4, "big")
+        self._context = context
+        self._inbox = context.socket(zmq.ROUTER)
+        set_options(self._inbox)
+        self._inbox.bind(listen)
+        poller.register(self._inbox, zmq.POLLIN)
+        self._endpoints: dict[int, str] = {}
+        self._out: dict[int, tuple[zmq.Socket[bytes], zmq.Socket[bytes]]] = {}
+
+    @property
+    def nodes(self) -> list[int]:
+        """The nodes that are known."""
+        return sorted(self._endpoints)
+
+    def use(self, endpoints: Mapping[int, str]) -> None:
+        """Talk to these nodes from now on; an address that stays keeps its connections."""
+        for node in [n for n in self._endpoints if endpoints.get(n) != self._endpoints[n]]:
+            del self._endpoints[node]
+            for socket in self._out.pop(node, ()):
+                socket.close(linger=0)
+        for node, endpoint in endpoints.items():
+            if node not in self._endpoints:
+                self._endpoints[node] = endpoint
+                self._out[node] = (
+                    self._connect(endpoint, CONSENSUS_QUEUE),
+                    self._connect(endpoint, BULK_QUEUE),
+                )
+
+    def _connect(self, endpoint: str, queue: int) -> zmq.Socket[bytes]:
+        socket = self._context.socket(zmq.DEALER)
+        set_options(socket)
+        socket.set(zmq.SNDHWM, queue)
+        socket.set(zmq.LINGER, 0)
+        # What a peer missed while it was away is of no use to it when it comes back.
+        socket.set(zmq.IMMEDIATE, 1)
+        socket.set(zmq.RECONNECT_IVL, 50)
+        socket.set(zmq.RECONNECT_IVL_MAX, 1_000)
+        socket.set(zmq.CONNECT_TIMEOUT, 2_000)
+        socket.connect(endpoint)
+        return socket
+
+    def send(self, messages: Iterable[Letter]) -> None:
+        """Let letters leave, each to its node; what cannot leave now is dropped and counted."""
+        for letter in messages:
+            node = split_member_id(letter.target)[1]
+            sockets = self._out.get(node)
+            if sockets is None:
+                self.counters["peer_unknown"] += 1
+                continue
+            lane = sockets[isinstance(letter, Piece)]
+            try:
+                lane.send_multipart((self._prefix, letters.encode(letter)), zmq.NOBLOCK)
+            except zmq.Again:
+                self.counters["peer_dropped"] += 1
+
+    def drain(self) -> list[Letter]:
+        """Everything that waits. A stranger's message is dropped and counted."""
+        found: list[Letter] = []
+        receive = self._inbox.recv_multipart
+        for _ in range(DRAIN_LETTERS_MAX):
+            try:
+                message = receive(zmq.NOBLOCK)
+            except zmq.Again:
+                break
+            if len(message) != 3 or message[1] != self._prefix:
+                self.counters["peer_strangers"] += 1
+                continue
+            try:
+                letter = letters.decode(message[2])
+            except MalformedMessage:
+                self.counters["peer_malformed"] += 1
+                continue
+            if letter.cluster != self.cluster:
+                self.counters["peer_strangers"] += 1
+                continue
+            found.append(letter)
+        return found
