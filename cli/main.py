@@ -28,6 +28,7 @@ COMMANDS = {
     "health": ("shardnode.cli.health", "Say whether every shard serves: exit code 0 or 7."),
     "kv": ("shardnode.cli.kv", "Put, get, delete, scan and watch keys."),
     "explain": ("shardnode.cli.explain", "Show where a key is, and why."),
+    "cluster": ("shardnode.cli.cluster", "Show and change the nodes of a cluster."),
     "config": ("shardnode.cli.config", "Show, check or write a node's configuration."),
     "sim": ("shardnode.cli.sim", "Replay a seed in the deterministic simulator."),
 }

@@ -351,6 +351,23 @@ class AsyncClient:
         """Where everything is."""
         return await self._run(operations.topology(), timeout)
 
+    async def add_member(self, node: int, address: str, *, timeout: float | None = None) -> int:
+        """Let a node, whose router is at `address`, be a member of every shard's group; returns
+        the version of the wish. It comes true as the node catches up: see `topology`."""
+        return await self._run(operations.add_member(node, address), timeout)
+
+    async def remove_member(self, node: int, *, timeout: float | None = None) -> int:
+        """Take a node out of every shard's group; returns the version of the wish."""
+        return await self._run(operations.remove_member(node), timeout)
+
+    async def transfer_leader(self, shard: int, node: int, *, timeout: float | None = None) -> int:
+        """Let a node lead a shard, until the next election; returns the term it leads in."""
+        return await self._run(operations.transfer_leader(shard, node), timeout)
+
+    async def rebalance(self, *, timeout: float | None = None) -> int:
+        """Let every shard's lead go back to where it belongs."""
+        return await self._run(operations.rebalance(), timeout)
+
     async def close(self) -> None:
         """Close all connections; calls that are under way fail."""
         self._closed = True

@@ -127,12 +127,12 @@ class Core:
         """It was handed to a live connection."""
         exchange.state = State.SENT
         exchange.copies += 1
-        attempt_s = (exchange.attempt_s or ATTEMPT_S) * (1 << min(exchange.attempts, 6))
+        attempt_s = (exchange.attempt_s or ATTEMPT_S) * (1 << min(exchange.silences, 6))
         exchange.attempts += 1
         self._set_timer(exchange, min(exchange.deadline, now + attempt_s))
 
-    def received(self, frames: Sequence[Frame], now: float) -> None:
-        """A message came. One that nobody waits for is dropped: a late reply to a repeated request,
+    def received(self, frames: Sequence[Frame], now: float, endpoint: str = "") -> None:
+        """A message came from `endpoint`. One that nobody waits for is dropped: a late reply to a repeated request,
         or nothing of ours."""
         try:
             reply = parse_reply(frames)
@@ -142,6 +142,8 @@ class Core:
         if exchange is None or reply.header.kind not in (exchange.kind, 0):
             return
         self.routes.reached = True
+        if self.routes.silent:
+            self.routes.heard(exchange.shard, endpoint)
         if reply.header.epoch > self.routes.epoch and exchange.kind is not Kind.TOPOLOGY:
             self._refresh(now)
         try:
@@ -227,9 +229,9 @@ class Core:
         """Queue it for the best endpoint, behind what opens its session."""
         routes = self.routes
         if exchange.shard is None:
-            endpoint = routes.for_router(exchange.avoid)
+            endpoint = routes.for_router(exchange.avoid, now)
         else:
-            endpoint = routes.for_shard(exchange.shard, exchange.avoid)
+            endpoint = routes.for_shard(exchange.shard, exchange.avoid, now)
         if endpoint is None:
             if not routes.reached:
                 self._nobody(exchange, now)
@@ -299,6 +301,9 @@ class Core:
         else:
             if exchange.state is not State.WAITING:
                 exchange.avoid = exchange.endpoint
+            if exchange.state is State.SENT and exchange.endpoint is not None:
+                exchange.silences += 1
+                self.routes.silence(exchange.shard, exchange.endpoint, now)
             self._dispatch(exchange, now)
 
     def _refused(
@@ -332,13 +337,15 @@ class Core:
     def _follow(self, exchange: Exchange, error: NotLeader, now: float) -> None:
         assert exchange.shard is not None
         self.routes.lead(exchange.shard, error.leader or 0)
-        if not error.leader:
+        if not self.routes.knows(error.leader):
             self._refresh(now)
         if exchange.state is not State.SENT:
             return
         exchange.problem = Unavailable(f"shard {exchange.shard} has no leader that answers")
-        exchange.avoid = None if error.leader else exchange.endpoint
-        if error.leader and not exchange.pauses and exchange.attempts < 3:
+        # A leader that does not answer may have a successor, whom another member knows.
+        leads = error.leader and not self.routes.is_silent(exchange.shard, error.leader, now)
+        exchange.avoid = None if leads else exchange.endpoint
+        if leads and not exchange.pauses and exchange.attempts < 3:
             self._dispatch(exchange, now)
         else:
             self._pause(exchange, now)

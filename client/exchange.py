@@ -64,6 +64,7 @@ class Exchange:
         "routing_key",
         "sequence",
         "shard",
+        "silences",
         "state",
         "timer",
         "write",
@@ -95,6 +96,8 @@ class Exchange:
         self.frames: Sequence[Frame] = ()
         self.copies = 0
         self.attempts = 0
+        self.silences = 0
+        """Attempts that were not answered in time."""
         self.pauses = 0
         self.renewals = 0
         self.in_lane = False

@@ -130,7 +130,7 @@ class Links:
         receive = link.socket.recv_multipart
         try:
             while True:
-                core.received(receive(zmq.Flag.NOBLOCK), now)
+                core.received(receive(zmq.Flag.NOBLOCK), now, link.endpoint)
         except zmq.Again:
             return
 

@@ -18,15 +18,17 @@ from shardnode.client.arguments import (
     to_consistency,
     to_ttl_ms,
 )
-from shardnode.client.calls import KeyCall, RouterCall
+from shardnode.client.calls import KeyCall, OneRequest, RouterCall
 from shardnode.client.many import DeleteManyCall, GetManyCall, PutManyCall
 from shardnode.client.transactions import Do, If, to_body
 from shardnode.client.values import Entry, OperationResult, Route, Status, Topology, Transaction
 from shardnode.client.values import time_of as _time_of
-from shardnode.wire import cluster, replies, requests
+from shardnode.wire import cluster, control, replies, requests
+from shardnode.wire.codec import Body
 from shardnode.wire.errors import InvalidRequest
 from shardnode.wire.kinds import Kind
 from shardnode.wire.placement import PlacementTable
+from shardnode.wire.routing import LEGACY_SHARD
 
 Ttl = float | timedelta | None
 
@@ -120,6 +122,32 @@ def status() -> RouterCall[Status]:
 
 def topology() -> RouterCall[Topology]:
     return RouterCall(Kind.TOPOLOGY, _EMPTY, Topology.of)
+
+
+def add_member(node: int, address: str) -> OneRequest[int]:
+    endpoint = address if "://" in address else f"tcp://{address}"
+    return _control(Kind.MEMBER_ADD, control.MemberAdd(node, endpoint))
+
+
+def remove_member(node: int) -> OneRequest[int]:
+    return _control(Kind.MEMBER_REMOVE, control.MemberRemove(node))
+
+
+def rebalance() -> OneRequest[int]:
+    return _control(Kind.REBALANCE, control.Rebalance())
+
+
+def transfer_leader(shard: int, node: int) -> OneRequest[int]:
+    body = control.LeaderTransfer(node).encode()
+    return OneRequest(Kind.LEADER_TRANSFER, body, _changed, shard=shard)
+
+
+def _control(kind: Kind, body: Body) -> OneRequest[int]:
+    return OneRequest(kind, body.encode(), _changed, shard=LEGACY_SHARD)
+
+
+def _changed(answer: control.Changed) -> int:
+    return answer.version
 
 
 def _version(answer: replies.Written) -> int:

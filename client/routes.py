@@ -8,6 +8,9 @@ A request for a shard tries, in this order, what is not known to be down:
     the direct port of the shard on the node that leads it
     the router of that node, which passes it on
     the shard's other replicas, and the other routers
+
+A node that let a request wait in vain comes last for a while: it may hang, and whoever leads in its
+place is known to the others.
 """
 
 from __future__ import annotations
@@ -16,6 +19,9 @@ from collections.abc import Sequence
 
 from shardnode.client.values import Topology
 from shardnode.wire.placement import PlacementTable
+
+SILENT_S = 2.0
+"""How long a node that did not answer comes last: others need about that to elect a leader."""
 
 _WILDCARDS = ("0.0.0.0", "*", "[::]", "")
 
@@ -28,6 +34,8 @@ class Routes:
         self.topology: Topology | None = None
         self.table: PlacementTable | None = None
         self.down: set[str] = set()
+        self.silent: dict[tuple[int | None, str], float] = {}
+        """(shard, endpoint) that let a request wait in vain → until when it comes last."""
         self.reached = False
         """Whether any address ever answered: then an outage is waited out, not reported at once."""
         self._leaders: dict[int, int] = {}
@@ -56,6 +64,10 @@ class Routes:
             self._leaders[shard] = leader
             self._order(shard, self._routers[0])
 
+    def knows(self, node: int | None) -> bool:
+        """Whether that is a node of the topology we have; a newer one may have been joined."""
+        return self.topology is not None and node in self.topology.nodes
+
     def _order(self, shard: int, asked: str) -> None:
         topology = self.topology
         if topology is None or shard >= len(topology.shards):
@@ -69,19 +81,55 @@ class Routes:
             dict.fromkeys(reachable(endpoint, asked) for endpoint in [*first, *rest])
         )
 
-    def for_shard(self, shard: int, avoid: str | None = None) -> str | None:
+    def for_shard(self, shard: int, avoid: str | None = None, now: float = 0.0) -> str | None:
         """Where to send a request for a shard; None while everything is down."""
-        return self._choose(self._candidates.get(shard) or self._routers, avoid)
+        return self._choose(self._candidates.get(shard) or self._routers, avoid, shard, now)
 
-    def for_router(self, avoid: str | None = None) -> str | None:
+    def for_router(self, avoid: str | None = None, now: float = 0.0) -> str | None:
         """Where to send a request that any node answers."""
-        return self._choose(self._routers, avoid)
+        return self._choose(self._routers, avoid, None, now)
 
-    def _choose(self, candidates: Sequence[str], avoid: str | None) -> str | None:
-        for endpoint in candidates:
-            if endpoint not in self.down and endpoint != avoid:
-                return endpoint
-        return avoid if avoid in candidates and avoid not in self.down else None
+    def _choose(
+        self, candidates: Sequence[str], avoid: str | None, shard: int | None, now: float
+    ) -> str | None:
+        up = [endpoint for endpoint in candidates if endpoint not in self.down]
+        others = [endpoint for endpoint in up if endpoint != avoid]
+        if self.silent:
+            for endpoint in others:
+                if self.silent.get((shard, endpoint), 0.0) <= now:
+                    return endpoint
+        return (others or up or [None])[0]
+
+    def silence(self, shard: int | None, endpoint: str, now: float) -> None:
+        """A request for a shard waited at `endpoint` in vain; its node's other way is no better."""
+        self.silent = {each: until for each, until in self.silent.items() if until > now}
+        for each in {endpoint, *self._ways(shard, endpoint)}:
+            self.silent[shard, each] = now + SILENT_S
+
+    def heard(self, shard: int | None, endpoint: str) -> None:
+        """An answer came from there."""
+        for each in {endpoint, *self._ways(shard, endpoint)}:
+            self.silent.pop((shard, each), None)
+
+    def is_silent(self, shard: int, leader: int, now: float) -> bool:
+        """Whether the node that is said to lead let a request for this shard wait in vain."""
+        topology = self.topology
+        if not self.silent or topology is None or leader not in topology.nodes:
+            return False
+        router = reachable(topology.nodes[leader], self._routers[0])
+        return self.silent.get((shard, router), 0.0) > now
+
+    def _ways(self, shard: int | None, endpoint: str) -> list[str]:
+        """Both ways to a shard on the node that `endpoint` belongs to."""
+        topology = self.topology
+        if shard is None or topology is None or shard >= len(topology.shards):
+            return []
+        for node, replica in topology.shards[shard].replicas.items():
+            told = [replica, *([topology.nodes[node]] if node in topology.nodes else [])]
+            ways = [reachable(each, self._routers[0]) for each in told]
+            if endpoint in ways:
+                return ways
+        return []
 
 
 def reachable(endpoint: str, asked: str) -> str:

@@ -92,6 +92,9 @@ class ShardStatus:
     truncation_index: int
     state: str
     restarts: int
+    digest: str
+    """A hash of everything applied so far, as 16 hexadecimal digits: equal on all replicas that
+    have applied the same index."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +121,7 @@ class Status:
             found.truncation_indexes,
             found.states,
             found.restarts,
+            [f"{digest:016x}" for digest in found.digests],
         )
         rows: Sequence[tuple[object, ...]] = list(zip(*columns, strict=True))
         shards = tuple(ShardStatus(*row) for row in rows)  # type: ignore[arg-type]
@@ -145,6 +149,8 @@ class Topology:
     """Node → the address of its router."""
     shards: tuple[ShardPlace, ...]
     table: PlacementTable
+    cluster_id: int = 0
+    """Tells this cluster from others of its name."""
 
     @classmethod
     def of(cls, found: TopologyFound) -> Topology:
@@ -160,7 +166,7 @@ class Topology:
             for shard in range(table.shards)
         )
         nodes = dict(zip(found.node_ids, found.node_endpoints, strict=True))
-        return cls(found.cluster, table.epoch, nodes, shards, table)
+        return cls(found.cluster, table.epoch, nodes, shards, table, found.cluster_id)
 
 
 class OperationResult(NamedTuple):

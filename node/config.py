@@ -1,7 +1,7 @@
 """Every setting of a node: its type, its default, its bounds and its reason.
 
-A section of the TOML file is a class here and a key is a field; a duration's field ends in `_ms`
-and its key does not. `configs/reference.toml` is this file in TOML, and a test keeps it so.
+A section of the TOML file is a class here and a key is a field; a duration's field ends in `_ms`, a
+bound of consensus in `_max`, and their keys do not. `configs/reference.toml` is this file in TOML, and a test keeps it so.
 
 The one rule: a `Config` is complete and right. It is frozen, it comes from `config_load` or from
 these defaults, and nobody who holds one looks at files or the environment again.
@@ -11,7 +11,7 @@ these defaults, and nobody who holds one looks at files or the environment again
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, cast
 
@@ -34,13 +34,11 @@ from shardnode.node.config_kinds import (
     Text,
 )
 from shardnode.wire import limits
+from shardnode.wire.ports import HTTP_PORT_OFFSET
 
 T = TypeVar("T")
 
 PORT_DEFAULT = 7400
-HTTP_PORT_OFFSET = 80
-DIRECT_PORT_OFFSET = 100
-PEER_PORT_OFFSET = 200
 
 _KIB, _MIB, _GIB = 1 << 10, 1 << 20, 1 << 30
 _HOUR_MS = 3_600_000
@@ -179,20 +177,20 @@ class Raft:
         Integer(1, 50),
         "How much faster one node's clock may run than another's before a lease read could lie.",
     )
-    append_bytes: int = setting(
+    append_bytes_max: int = setting(
         1 * _MIB,
         Size(4 * _KIB, limits.frame_bytes_max),
         "One message to a follower: room for a full batch, and heartbeats need not wait for it.",
     )
-    inflight_appends: int = setting(
+    inflight_appends_max: int = setting(
         32, Integer(1, 1_024), "Messages under way to a follower before the leader waits."
     )
-    uncommitted_bytes: int = setting(
+    uncommitted_bytes_max: int = setting(
         64 * _MIB,
         Size(limits.frame_bytes_max, 64 * _GIB),
         "Writes beyond this are refused as Overloaded, so a stalled quorum costs no memory.",
     )
-    cache_bytes: int = setting(
+    cache_bytes_max: int = setting(
         8 * _MIB, Size(0, 64 * _GIB), "Recent entries kept in memory for followers that lag."
     )
 
@@ -250,33 +248,43 @@ class Limits:
         limits.value_bytes_max,
         Size(1, limits.value_bytes_max),
         "The largest value; larger things belong in an object store.",
+        planned=True,
     )
     batch_keys: int = setting(
         limits.batch_keys_max,
         Integer(1, limits.batch_keys_max),
         "Keys of one request: applying them holds up the shard's other requests.",
+        planned=True,
     )
     batch_messages: int = setting(
-        limits.batch_messages_max, Integer(1, limits.batch_messages_max), "Messages of one append."
+        limits.batch_messages_max,
+        Integer(1, limits.batch_messages_max),
+        "Messages of one append.",
+        planned=True,
     )
     batch_bytes: int = setting(
-        limits.batch_bytes_max, Size(1, limits.batch_bytes_max), "One append as it is sent."
-    )
-    connections: int = setting(
-        4_096, Integer(1, 1_000_000), "Open connections of the router, and of each shard."
+        limits.batch_bytes_max,
+        Size(1, limits.batch_bytes_max),
+        "One append as it is sent.",
+        planned=True,
     )
     inflight_requests: int = setting(
         8_192,
         Integer(1, 1 << 20),
         "Requests that one shard holds; further ones are refused as Overloaded.",
+        planned=True,
     )
     partitions: int = setting(
         10_000,
         Integer(1, limits.partitions_max),
         "Stream partitions of one shard: each has files of its own.",
+        planned=True,
     )
     sessions: int = setting(
-        10_000, Integer(1, 1 << 20), "Clients that one shard remembers to recognise repeats."
+        10_000,
+        Integer(1, 1 << 20),
+        "Clients that one shard remembers to recognise repeats.",
+        planned=True,
     )
 
 
@@ -353,6 +361,10 @@ class Config:
         chosen = self.sharding.local_shards if self.sharding.enabled else ()
         return chosen or tuple(range(self.shard_count))
 
+    def with_shards(self, shards: int) -> Config:
+        """The same for that many shards: a node that joined a cluster follows it."""
+        return replace(self, sharding=replace(self.sharding, enabled=shards > 1, shards=shards))
+
     @property
     def http_address(self) -> Address | None:
         """Where HTTP listens, if it does. Follows a router port of 0: any free one."""
@@ -387,7 +399,7 @@ SECTIONS = {part.name: cast(type[Any], part.default_factory) for part in fields(
 def _settings() -> Iterator[Setting]:
     for section, cls in SECTIONS.items():
         for part in fields(cls):
-            key = part.name.removesuffix("_ms")
+            key = part.name.removesuffix("_ms").removesuffix("_max")
             yield Setting(section, key, part.name, default=part.default, **part.metadata)
 
 

@@ -10,16 +10,16 @@ from collections.abc import Callable, Iterator
 from itertools import combinations
 from typing import NamedTuple
 
-from shardnode.node.config import (
+from shardnode.node.config import SETTINGS, Config
+from shardnode.node.config_kinds import Address, Peer
+from shardnode.node.config_units import BadValue, shown
+from shardnode.wire import limits
+from shardnode.wire.ports import (
     DIRECT_PORT_OFFSET,
     HTTP_PORT_OFFSET,
     PEER_PORT_OFFSET,
-    SETTINGS,
-    Config,
+    PORT_MAX,
 )
-from shardnode.node.config_kinds import PORT_MAX, Address, Peer
-from shardnode.node.config_units import BadValue, shown
-from shardnode.wire import limits
 
 
 class Finding(NamedTuple):

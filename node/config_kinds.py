@@ -26,11 +26,11 @@ from shardnode.node.config_units import (
     shown,
 )
 from shardnode.wire import limits
+from shardnode.wire.ports import PORT_MAX
 
 T = TypeVar("T")
 Toml = int | bool | str | list[int] | list[str]
 
-PORT_MAX = 65_535
 CPU_MAX = 4_095  # the most that Linux can be built for
 _HOST_CHARS_MAX = 253
 _TEXT_CHARS_MAX = 1_024

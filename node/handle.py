@@ -20,14 +20,14 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import psutil
 from setproctitle import setproctitle
 
 from shardnode.node.affinity import allowed_cpus, assign_cores
-from shardnode.node.config import PEER_PORT_OFFSET, PORT_DEFAULT, Config
+from shardnode.node.config import PORT_DEFAULT, Config
 from shardnode.node.config_kinds import Address
 from shardnode.node.config_load import Loaded
 from shardnode.node.http import HttpServer, Pages
@@ -37,7 +37,11 @@ from shardnode.node.identity import (
     claim_of,
     open_directory,
     open_node_directory,
+    read_identity,
 )
+from shardnode.node.joining import add_member, ask_cluster, fit_in
+from shardnode.node.members import FILE as MEMBERS_FILE
+from shardnode.node.members import Members
 from shardnode.node.ports import Ports, choose_ports, endpoint, numeric
 from shardnode.node.supervisor import ROUTER, Patience, Post, Supervisor
 from shardnode.node.supervisor_run import RunFolder
@@ -80,6 +84,7 @@ class Node:
         )
         self._stderr = stderr
         self._directory: DataDirectory | None = None
+        self._members: Members | None = None
         self._run_folder: RunFolder | None = None
         self._http: HttpServer | None = None
         self._thread: threading.Thread | None = None
@@ -101,13 +106,27 @@ class Node:
         if self.supervisor is not None:
             raise InvalidRequest("expected a node that was not started yet; make a new one")
         _refuse_what_is_not_there_yet(self.config)
+        at = self.config.join_address
+        identity = read_identity(self.config.node.data) if at is not None else None
+        cluster = None
+        if at is not None and (identity is None or identity.cluster_id is None):
+            cluster = ask_cluster(at)
+            self.config = fit_in(self.config, cluster)
+        elif identity is not None:
+            self.config = self.config.with_shards(identity.shards)
         try:
             self._directory = self._open_directory()
             self.ports = choose_ports(self.config)
+            self._members = self._known_members(self.ports, self._directory)
+            if at is not None and cluster is not None:
+                self._members.routers |= cluster.routers
+                add_member(at, self.config.node.id, self._own_router(self.ports))
+                self._directory.learn_cluster_id(cluster.cluster_id)
             self._run_folder = RunFolder()
             self.supervisor = Supervisor(
                 self._posts(self.ports, self._directory, self._run_folder),
                 self._patience,
+                members=self._members,
                 stderr=self._stderr,
             )
             if self.ports.http is not None:
@@ -250,7 +269,7 @@ class Node:
         while True:
             try:
                 if self._loaded is not None:
-                    return open_node_directory(self._loaded)
+                    return open_node_directory(replace(self._loaded, config=self.config))
                 return open_directory(self.config.node.data, claim_of(self.config))
             except DirectoryInUse as error:
                 alive = error.pid is None or psutil.pid_exists(error.pid)
@@ -262,7 +281,13 @@ class Node:
         """What every process is started with: the router first, for it is ready soonest."""
         config = self.config
         cores = assign_cores(config.local_shard_ids, config.node.cpus, allowed_cpus())
+        members = self._members
+        assert members is not None
+        routers = {str(node): router for node, router in members.routers.items()}
         siblings = {str(shard): run.ipc(shard) for shard in config.local_shard_ids}
+        # A shard that has no files yet may found its group only with those that were there first.
+        others = {*members.routers} - {config.node.id}
+        joins = bool(others) and len(config.cluster.peers) < 2
         worker_command, router_command = self._commands
         advertised = config.advertised.host
         shared = {
@@ -270,13 +295,14 @@ class Node:
             "cluster": config.cluster.name,
             "shards": config.shard_count,
             "limits": asdict(config.limits),
+            "cluster_id": directory.identity.cluster_id,
+            "nodes": routers,
         }
         router_line = {
             **shared,
             "listen": endpoint(numeric(ports.listen)),
-            "advertise": endpoint(Address(advertised, ports.listen.port)),
+            "advertise": self._own_router(ports),
             "workers": siblings,
-            "nodes": {str(peer.id): endpoint(peer.address) for peer in config.cluster.peers},
             "direct": {
                 str(shard): endpoint(Address(advertised, address.port))
                 for shard, address in ports.direct.items()
@@ -286,13 +312,15 @@ class Node:
         for shard in config.local_shard_ids:
             line = {
                 **shared,
-                "cluster_id": directory.identity.cluster_id,
                 "shard": shard,
                 "directory": str(directory.shard_path(shard).absolute()),
                 "direct": endpoint(numeric(ports.direct[shard])),
                 "ipc": run.ipc(shard),
                 "siblings": siblings,
-                **self._peer_lines(ports, shard),
+                "peer_listen": endpoint(numeric(ports.peers[shard])),
+                "nodes_version": members.version,
+                "founders": [peer.id for peer in config.cluster.peers],
+                "joins": joins,
                 "core": cores[shard],
                 "engine": config.storage.engine,
                 "raft": asdict(config.raft),
@@ -303,21 +331,15 @@ class Node:
             posts.append(Post(name, worker_command, line, shard, cores[shard], pass_fds=lock))
         return posts
 
-    def _peer_lines(self, ports: Ports, shard: int) -> dict[str, Any]:
-        """Where this shard's workers on other nodes are; nothing in a cluster of one."""
-        peers = self.config.cluster.peers
-        if len(peers) < 2:
-            return {}
-        offset = PEER_PORT_OFFSET + shard
-        return {
-            "peer_listen": endpoint(numeric(ports.peers[shard])),
-            "peers": {
-                str(peer.id): endpoint(peer.address.plus(offset))
-                for peer in peers
-                if peer.id != self.config.node.id
-            },
-            "founders": [peer.id for peer in peers],
-        }
+    def _own_router(self, ports: Ports) -> str:
+        """What others are told to connect to."""
+        return endpoint(Address(self.config.advertised.host, ports.listen.port))
+
+    def _known_members(self, ports: Ports, directory: DataDirectory) -> Members:
+        """The addresses in the configuration, and what was written down of the others."""
+        own = {peer.id: endpoint(peer.address) for peer in self.config.cluster.peers}
+        own.setdefault(self.config.node.id, self._own_router(ports))
+        return Members(directory.path / MEMBERS_FILE, own)
 
     def _let_go(self) -> None:
         if self._http is not None:
@@ -332,8 +354,8 @@ class Node:
 
 
 def _refuse_what_is_not_there_yet(config: Config) -> None:
-    if config.join_address is not None:
+    several = len(config.cluster.peers) > 1 or config.join_address is not None
+    if several and len(config.local_shard_ids) != config.shard_count:
         raise InvalidRequest(
-            "cluster.join: joining a cluster that runs is not there yet; name all nodes in"
-            " cluster.peers when they start for the first time"
+            "sharding.local_shards: nodes of a cluster hold all its shards for now; leave it out"
         )

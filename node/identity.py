@@ -85,12 +85,13 @@ class Identity:
 
 
 def founding_cluster_id(name: str, peers: Sequence[Peer]) -> int:
-    """The id of a new cluster. Founders compute the same one without talking to each other; a
-    node that founds a cluster alone draws one, so that no two such clusters are taken for one.
+    """The id of a new cluster. Founders compute the same one without talking to each other, from
+    what they must agree on: its name and the founders' ids (each may reach the others by addresses
+    of its own). A node that founds a cluster alone draws one.
     """
     if not peers:
         return secrets.randbits(64) or 1
-    text = "\n".join([name, *sorted(map(str, peers))])
+    text = "\n".join([name, *map(str, sorted(peer.id for peer in peers))])
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") or 1
 
 
@@ -195,9 +196,11 @@ def open_directory(path: Path, claim: Identity) -> DataDirectory:
 
 def _check(path: Path, claim: Identity) -> Identity | None:
     """The stored identity if it agrees with the claim, None for an empty directory."""
+    # Listed before it is read: what another start makes its own in between is not a stranger's.
+    names = os.listdir(path)
     stored = read_identity(path)
     if stored is None:
-        _refuse_strangers(path, os.listdir(path))
+        _refuse_strangers(path, names)
     else:
         _compare(path, stored, claim)
     return stored

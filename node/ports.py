@@ -1,7 +1,4 @@
-"""Which ports a node needs, whether they are free, and who has them if not.
-
-    P            the router                P + 100 + N   shard N, for clients
-    P + 80       HTTP, unless told else    P + 200 + N   shard N, for its peers
+"""Which ports a node needs (`wire.ports`), whether they are free, and who has them if not.
 
 The one rule: all ports are known and were free before the first process is started, so a node
 starts whole or says at once which port is in the way.
@@ -17,14 +14,15 @@ from random import Random
 
 import psutil
 
-from shardnode.node.config import (
+from shardnode.node.config import Config
+from shardnode.node.config_kinds import Address
+from shardnode.wire.errors import Unavailable
+from shardnode.wire.ports import (
     DIRECT_PORT_OFFSET,
     HTTP_PORT_OFFSET,
     PEER_PORT_OFFSET,
-    Config,
+    PORT_MAX,
 )
-from shardnode.node.config_kinds import PORT_MAX, Address
-from shardnode.wire.errors import Unavailable
 
 BASES = range(20_000, 32_000)
 """Where `HOST:0` looks: below the range from which systems take ports for outgoing connections."""

@@ -6,6 +6,7 @@
     a child is silent too long      kills it, which is the case above
     a worker's state changes        tells the router at once, and everything every second
     shard 0's placement table       tells the router and every worker
+    … and the nodes that it wants   likewise, and writes them down
     a stop is asked for             the router first, then the workers; kills those that overstay
 
 One thread, one selector: pipes, exits (process handles, never stored numbers) and a wake-up pipe.
@@ -27,9 +28,11 @@ from binascii import Error as Base64Error
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Any
 
 from shardnode.node.affinity import is_pinned
 from shardnode.node.children import BrokenLine, Child
+from shardnode.node.members import Members
 from shardnode.node.supervisor_member import ROUTER, Member, Post
 from shardnode.node.supervisor_policy import Pace, Restarts, Row, not_ready
 from shardnode.wire.errors import ShardnodeError
@@ -92,6 +95,7 @@ class Supervisor:
         posts: Sequence[Post],
         patience: Patience | None = None,
         *,
+        members: Members | None = None,
         clock: Callable[[], float] = time.monotonic,
         stderr: int | None = None,
     ) -> None:
@@ -110,6 +114,7 @@ class Supervisor:
         os.set_blocking(self._wake_read, False)
         os.set_blocking(self._wake_write, False)
         self._selector.register(self._wake_read, selectors.EVENT_READ, self._woken)
+        self._wanted = members or Members(None, {})
         self._table = ""
         self._epoch = 0
         self._news = True
@@ -192,6 +197,7 @@ class Supervisor:
             return
         if self._table:
             child.send("table", {"table": self._table})
+        child.send("members", self._wanted.line())
         register = self._selector.register
         register(child.read_fd, selectors.EVENT_READ, lambda: self._read(member, child))
         if child.exit_fd is not None:
@@ -211,6 +217,8 @@ class Supervisor:
             member.heard(line, now)
             if "table" in line:
                 self._learn_table(line["table"])
+            if "members" in line and self._wanted.learn(line):
+                self._tell_all("members", self._wanted.line())
         if lines and member.post.core is not None and not member.is_pinned:
             self._check_core(member, child)
         if child.ended_output:
@@ -284,9 +292,12 @@ class Supervisor:
         if text == self._table or table.epoch < self._epoch:
             return
         self._table, self._epoch = str(text), table.epoch
+        self._tell_all("table", {"table": self._table})
+
+    def _tell_all(self, topic: str, line: dict[str, Any]) -> None:
         for member in self._members:
             if member.child is not None:
-                member.child.send("table", {"table": self._table})
+                member.child.send(topic, line)
 
     def _tell(self, now: float) -> None:
         """Publish the view, and tell the router, if there is something new or it is time."""

@@ -90,7 +90,7 @@ class Watch:
         return self.silent_s(now) > patience
 
 
-STATES = ("starting", "recovering", "serving", "fenced", "parked")
+STATES = ("starting", "recovering", "serving", "fenced", "removed", "parked")
 ROLES = ("leader", "follower", "candidate", "learner")
 INDEXES = ("term", "commit_index", "applied_index", "durable_index", "truncation_index")
 
@@ -110,6 +110,7 @@ def shard_row(
     """A shard's row from the last line of its worker. A worker that has not spoken since it was
     started has none, and is starting; whatever is missing or of a wrong type is as if not said."""
     state, role, leader = line.get("state"), line.get("role"), line.get("leader")
+    digest = line.get("digest")
     numbers = {name: line.get(name) for name in INDEXES}
     return {
         "id": shard,
@@ -120,6 +121,7 @@ def shard_row(
         **{name: value if isinstance(value, int) else 0 for name, value in numbers.items()},
         "state": "parked" if parked else state if state in STATES else "starting",
         "restarts": restarts,
+        "digest": digest if isinstance(digest, str) else "0" * 16,
     }
 
 

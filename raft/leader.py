@@ -100,7 +100,7 @@ def replicate(raft: Raft) -> None:
     if raft.reads.wants_round and raft.commit_index >= raft.term_start_index:
         broadcast_heartbeat(raft)
     for member, progress in raft.progress.items():
-        while progress.may_send(raft.options.inflight_max):
+        while progress.may_send(raft.options.inflight_appends_max):
             if progress.mode is Mode.REPLICATE and progress.next > raft.log.last_index:
                 break
             if not _send_append(raft, member, progress):

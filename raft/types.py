@@ -157,7 +157,7 @@ class Options:
     """One append message: large enough for a full batch, small enough not to block heartbeats."""
 
     append_entries_max: int = 1024
-    inflight_max: int = 32
+    inflight_appends_max: int = 32
     """Append messages under way to one follower before the leader waits for an answer."""
 
     uncommitted_bytes_max: int = 64 << 20

@@ -225,6 +225,8 @@ class Loop:
         for line in self._channel.lines():
             if "table" in line:
                 self._routes.learn_table(line["table"])
+            if "members" in line:
+                self._routes.learn_members(line["members"])
             if "status" in line:
                 for shard in self._routes.learn_status(line["status"]):
                     self._lanes[shard].reset()

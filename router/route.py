@@ -31,12 +31,10 @@ from shardnode.wire.frames import (
 )
 from shardnode.wire.kinds import Kind
 from shardnode.wire.placement import SLOT_SHIFT, PlacementTable, hash_of_key, initial_table
+from shardnode.wire.ports import DIRECT_PORT_OFFSET, shifted
 from shardnode.wire.replies import build_error
 from shardnode.wire.requests import Explain, Status, Topology
 from shardnode.wire.routing import entry_shard
-
-DIRECT_PORT_OFFSET = 100
-"""A router at port P has its shards at P + 100 + N (see `node.ports`)."""
 
 Row = Mapping[str, Any]
 """One shard in the supervisor's status, with the names of `status --json`."""
@@ -48,6 +46,8 @@ class Routes:
     def __init__(self, settings: RouterSettings) -> None:
         self._settings = settings
         self.table = initial_table(settings.shards)
+        own = {settings.node: settings.advertise or settings.listen}
+        self._nodes: dict[int, str] = {**own, **settings.nodes}
         self._rows: dict[int, Row] = {shard: _unknown(shard) for shard in sorted(settings.workers)}
         self._own: dict[int, Callable[[Request], Body]] = {
             Kind.TOPOLOGY: self._topology,
@@ -96,6 +96,10 @@ class Routes:
         if table.epoch >= self.table.epoch:
             self.table = table
 
+    def learn_members(self, members: Mapping[str, str]) -> None:
+        """The nodes of the cluster, and where their routers are."""
+        self._nodes = {int(node): router for node, router in members.items()}
+
     def learn_status(self, status: Mapping[str, Any]) -> set[int]:
         """Take over what the supervisor sees; returns the shards whose process is another one."""
         renewed = set()
@@ -115,12 +119,14 @@ class Routes:
     def _topology(self, request: Request) -> TopologyFound:
         Topology.decode(request.body)
         settings, rows = self._settings, self._rows
-        nodes = {settings.node: settings.advertise or settings.listen, **settings.nodes}
+        nodes = self._nodes
         replicas = [
             (
                 shard,
                 node,
-                settings.direct[shard] if node == settings.node else direct(router, shard),
+                settings.direct[shard]
+                if node == settings.node
+                else shifted(router, DIRECT_PORT_OFFSET + shard),
             )
             for shard in sorted(settings.direct)
             for node, router in sorted(nodes.items())
@@ -137,6 +143,7 @@ class Routes:
             replica_shards=[shard for shard, _, _ in replicas],
             replica_nodes=[node for _, node, _ in replicas],
             replica_endpoints=[endpoint for _, _, endpoint in replicas],
+            cluster_id=settings.cluster_id,
         )
 
     def _explain(self, request: Request) -> Route:
@@ -169,6 +176,7 @@ class Routes:
             truncation_indexes=column("truncation_index"),
             states=column("state"),
             restarts=column("restarts"),
+            digests=[int(row["digest"], 16) for row in rows],
         )
 
     def _elsewhere(self, shard: int) -> str:
@@ -177,12 +185,6 @@ class Routes:
             f"expected a shard of node {self._settings.node} ({here}), found {shard}; ask a node"
             " that holds it: the topology names them"
         )
-
-
-def direct(router: str, shard: int) -> str:
-    """Where another node's worker of a shard takes requests, by the rule of ports."""
-    host, _, port = router.rpartition(":")
-    return f"{host}:{int(port) + DIRECT_PORT_OFFSET + shard}"
 
 
 def _unknown(shard: int) -> Row:
@@ -196,5 +198,6 @@ def _unknown(shard: int) -> Row:
         "leader": None,
         "state": "starting",
         "restarts": 0,
+        "digest": "0" * 16,
         **dict.fromkeys(indexes, 0),
     }

@@ -30,6 +30,8 @@ class RouterSettings:
     """The routers of all nodes of the cluster, this one included; empty in a cluster of one."""
     advertise: str = ""
     """What clients are told of this router; empty: `listen`."""
+    cluster_id: int = 0
+    """What a node that joins is told."""
     limits: Mapping[str, Any] = field(default_factory=dict)
 
     @property

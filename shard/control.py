@@ -1,25 +1,47 @@
-"""The control plane's state, on shard 0: the placement table and the nodes.
+"""The control plane's state, on shard 0: the placement table and the nodes that are wanted.
 
-The one rule: a table replaces another only when its epoch is newer, whoever sent it and however
-often; so every replica, and every repeat, ends with the same one.
+The one rule: this is a wish, and replicated like any other state. A table replaces another only
+when its epoch is newer, and a member is added or removed at most once, whoever asked and however
+often; so every replica, and every repeat, ends with the same state. Each group's leader makes the
+wish come true for its own group (`steward`).
+
+    command          does
+    CONTROL_SET      the first state of a new cluster, or a newer table
+    MEMBER_ADD       a node is wanted, at that address
+    MEMBER_REMOVE    … and not any more
+    REBALANCE        nothing but a new version: leaders return to where they belong
+    CHECK_STATE      nothing: replicas compare their digests at its index
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import msgpack
 
-from shardnode.shard.entries import CONTROL_SET, Command, accept, decode_entry, refuse
+from shardnode.shard.entries import CHECK_STATE, CONTROL_SET, Command, accept, decode_entry, refuse
 from shardnode.wire import limits
-from shardnode.wire.control import Changed
-from shardnode.wire.errors import InvalidRequest
+from shardnode.wire.control import Changed, MemberAdd, MemberRemove
+from shardnode.wire.errors import Conflict, InvalidRequest, ShardnodeError
+from shardnode.wire.kinds import Kind
 from shardnode.wire.placement import PlacementTable
 
 
-def encode_control(table: PlacementTable, members: Mapping[int, str]) -> bytes:
+class Wish(NamedTuple):
+    """The nodes that are wanted, by id, with the addresses of their routers."""
+
+    version: int
+    """Grows with every change; 0: nothing was ever said."""
+    members: Mapping[int, str]
+
+
+NOTHING = Wish(0, {})
+
+
+def encode_control(table: PlacementTable, wish: Wish) -> bytes:
     """The body of a CONTROL_SET, and the form in which the state is kept."""
-    return bytes(msgpack.packb([table.encode(), dict(sorted(members.items()))]))
+    return bytes(msgpack.packb([table.encode(), dict(sorted(wish.members.items())), wish.version]))
 
 
 class Control:
@@ -27,7 +49,7 @@ class Control:
 
     def __init__(self) -> None:
         self.table: PlacementTable | None = None
-        self.members: Mapping[int, str] = {}
+        self.wish = NOTHING
 
     @property
     def epoch(self) -> int:
@@ -40,44 +62,81 @@ class Control:
 
     def _apply(self, payload: bytes) -> bytes:
         try:
-            command = decode_entry(payload)
-            table, members = _decode(command)
-        except InvalidRequest as error:
+            self._obey(decode_entry(payload))
+        except ShardnodeError as error:
             return refuse(error)
+        return accept(Changed(self.wish.version).encode())
+
+    def _obey(self, command: Command) -> None:
+        kind = command.kind
+        if kind == CONTROL_SET:
+            self._set(command)
+        elif kind == Kind.MEMBER_ADD:
+            self._add(MemberAdd.decode(command.body))
+        elif kind == Kind.MEMBER_REMOVE:
+            self._remove(MemberRemove.decode(command.body).node)
+        elif kind == Kind.REBALANCE:
+            self._want(self.wish.members)
+        elif kind != CHECK_STATE:
+            raise InvalidRequest(f"expected a command of the control plane, found {kind:#x}")
+
+    def _set(self, command: Command) -> None:
+        try:
+            table, wish = _read(command.body)
+        except (ValueError, TypeError, InvalidRequest) as problem:
+            # A text of our own: that of a library may differ between replicas.
+            raise InvalidRequest(
+                "expected [table, {node id: endpoint}, version], found another body"
+            ) from problem
         if table.epoch > self.epoch:
-            self.table, self.members = table, members
-        return accept(Changed(self.epoch).encode())
+            self.table = table
+        if wish.version > self.wish.version:
+            self.wish = wish
+
+    def _add(self, member: MemberAdd) -> None:
+        members = self.wish.members
+        if members.get(member.node) == member.endpoint:
+            return
+        for node, endpoint in members.items():
+            if endpoint == member.endpoint:
+                raise Conflict(
+                    f"expected an address of its own for node {member.node}, found {endpoint} in"
+                    f" use by node {node}; remove that node first, or give another address"
+                )
+        if len(members) >= limits.nodes_max:
+            raise Conflict(f"expected fewer than {limits.nodes_max} nodes; remove one first")
+        self._want({**members, member.node: member.endpoint})
+
+    def _remove(self, node: int) -> None:
+        members = dict(self.wish.members)
+        if members.pop(node, None) is None:
+            return
+        if not members:
+            raise Conflict(
+                f"expected another node beside node {node}, found none; a cluster keeps at least"
+                " one: stop it instead"
+            )
+        self._want(members)
+
+    def _want(self, members: Mapping[int, str]) -> None:
+        self.wish = Wish(self.wish.version + 1, dict(sorted(members.items())))
 
     def encode(self) -> bytes:
         """For a flush and a snapshot; empty before there is a table."""
-        return encode_control(self.table, self.members) if self.table else b""
+        return encode_control(self.table, self.wish) if self.table else b""
 
     def load(self, data: bytes) -> None:
         """The inverse of `encode`."""
-        self.table, self.members = _read(data) if data else (None, {})
+        self.table, self.wish = _read(data) if data else (None, NOTHING)
 
 
-def _decode(command: Command) -> tuple[PlacementTable, Mapping[int, str]]:
-    if command.kind != CONTROL_SET:
-        raise InvalidRequest(
-            f"expected a command of the control plane ({CONTROL_SET:#x}), found {command.kind:#x}"
-        )
-    try:
-        return _read(command.body)
-    except (ValueError, TypeError, InvalidRequest) as problem:
-        # A text of our own: that of a library may differ between replicas.
-        raise InvalidRequest(
-            "expected [table, {node id: endpoint}], found another body"
-        ) from problem
-
-
-def _read(body: bytes | memoryview) -> tuple[PlacementTable, Mapping[int, str]]:
-    packed, members = msgpack.unpackb(body, strict_map_key=False)
-    if not isinstance(packed, bytes) or not isinstance(members, dict):
-        raise TypeError("a table and a map of members")
+def _read(body: bytes | memoryview) -> tuple[PlacementTable, Wish]:
+    packed, members, version = msgpack.unpackb(body, strict_map_key=False)
+    if not isinstance(packed, bytes) or not isinstance(members, dict) or type(version) is not int:
+        raise TypeError("a table, a map of members and a version")
     for node, endpoint in members.items():
         if type(node) is not int or type(endpoint) is not str:
             raise TypeError("members are {int: str}")
     if len(members) > limits.nodes_max:
         raise ValueError("too many members")
-    return PlacementTable.decode(packed), dict(sorted(members.items()))
+    return PlacementTable.decode(packed), Wish(version, dict(sorted(members.items())))

@@ -6,14 +6,20 @@ acts when it applies it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import msgpack
 
 from shardnode.raft import Refused
-from shardnode.shard.control import encode_control
-from shardnode.shard.entries import CONTROL_SET, EXPIRE_KEYS, EXPIRE_SESSIONS, encode_entry
+from shardnode.shard.control import Wish, encode_control
+from shardnode.shard.entries import (
+    CHECK_STATE,
+    CONTROL_SET,
+    EXPIRE_KEYS,
+    EXPIRE_SESSIONS,
+    encode_entry,
+)
 from shardnode.shard.replica import Replica, Request
 from shardnode.wire.placement import CONTROL_PARTITION, KEY_VALUE_PARTITION, initial_table
 
@@ -25,6 +31,9 @@ SWEEP_EVERY_MS = 100
 
 SWEEP_KEYS_MAX = 1_000
 SESSIONS_EVERY_MS = 1_000
+
+CHECK_EVERY_MS = 5_000
+"""How often replicas compare their states, while there is something new."""
 
 REMEMBER_MS = 86_400_000
 """How long the id of an ended session is known: longer than any copy of its opening travels."""
@@ -43,15 +52,17 @@ class Duties:
         stamp: Callable[[], int],
         *,
         shards: int,
-        members: Mapping[int, str],
+        wish: Callable[[], Wish],
     ) -> None:
         self._replica = replica
         self._effects = effects
         self._stamp = stamp
         self._shards = shards
-        self._members = members
+        self._wish = wish
         self._sweep_due_ms = 0
         self._sessions_due_ms = 0
+        self._check_due_ms = 0
+        self._checked_index = 0
         self._begun_term = 0
 
     def due(self, now_ms: int, *, is_control: bool) -> None:
@@ -63,6 +74,9 @@ class Duties:
         if now_ms >= self._sessions_due_ms:
             self._sessions_due_ms = now_ms + SESSIONS_EVERY_MS
             requests += self._expired_sessions()
+        if now_ms >= self._check_due_ms:
+            self._check_due_ms = now_ms + CHECK_EVERY_MS
+            requests += self._check_state()
         if is_control and self._effects.table is None:
             requests += self._first_table()
         if requests:
@@ -81,12 +95,23 @@ class Duties:
             return []
         return [self._command(EXPIRE_SESSIONS, msgpack.packb([stamp, stamp - REMEMBER_MS]))]
 
+    def _check_state(self) -> list[Request]:
+        """Only when there is somebody to compare with, and something new to compare."""
+        applied = self._effects.applied_index
+        if len(self._replica.raft.membership.voters) < 2 or applied <= self._checked_index + 1:
+            return []
+        self._checked_index = applied
+        return [self._command(CHECK_STATE, b"", CONTROL_PARTITION)]
+
     def _first_table(self) -> list[Request]:
         term = self._replica.raft.term
         if self._begun_term == term:
             return []
+        members = self._wish().members
+        if not members:
+            return []
+        body = encode_control(initial_table(self._shards), Wish(1, members))
         self._begun_term = term
-        body = encode_control(initial_table(self._shards), self._members)
         return [self._command(CONTROL_SET, body, CONTROL_PARTITION)]
 
     def _command(self, kind: int, body: bytes, partition: int = KEY_VALUE_PARTITION) -> Request:

@@ -27,7 +27,7 @@ from xxhash import xxh3_64_intdigest
 
 from shardnode.raft import RAFT_PARTITION, Entry
 from shardnode.shard.control import Control
-from shardnode.shard.entries import refuse
+from shardnode.shard.entries import CHECK_STATE, kind_of, refuse
 from shardnode.shard.keyvalue import Found, KeyValue
 from shardnode.shard.keyvalue_reads import FOUND_BYTES_MAX
 from shardnode.shard.machine import ReadPart
@@ -65,6 +65,8 @@ class Effects:
         self.partition_indexes: Mapping[int, int] = {}
         self.digest = 0
         """A hash over all entries and replies so far: equal on all replicas at one index."""
+        self.checks: list[tuple[int, int]] = []
+        """(index, digest) at each CHECK_STATE applied; whoever compares them empties it."""
         self._partitions: dict[int, int] = {}
         self._flushed: tuple[int, bytes] = (0, b"")
         self._written = False
@@ -108,6 +110,8 @@ class Effects:
         digest = self.digest
         for entry, answer in zip(run, answers, strict=True):
             digest = xxh3_64_intdigest(answer, xxh3_64_intdigest(entry.payload, digest))
+            if partition == CONTROL_PARTITION and kind_of(entry.payload) == CHECK_STATE:
+                self.checks.append((entry.index, digest))
         self.digest = digest
         self.applied_index = run[-1].index
         if partition != RAFT_PARTITION:

@@ -28,7 +28,10 @@ EXPIRE_SESSIONS = 0x7F02
 """Body: msgpack [silent_since_ms, forget_before_ms]."""
 
 CONTROL_SET = 0x7F10
-"""Body: msgpack [table bytes, {node id: endpoint}]."""
+"""Body: msgpack [table bytes, {node id: router's endpoint}, version]."""
+
+CHECK_STATE = 0x7F11
+"""No body. Every replica notes its digest at this index, and they compare them."""
 
 _HEADER = Struct(">QHH16sQQ")
 HEADER_BYTES = _HEADER.size
@@ -73,6 +76,11 @@ def decode_entry(payload: bytes) -> Command:
         )
     header = _HEADER.unpack_from(payload)
     return Command._make((*header, memoryview(payload)[HEADER_BYTES:]))
+
+
+def kind_of(payload: bytes) -> int:
+    """The kind of an entry, without a look at the rest."""
+    return int.from_bytes(payload[8:10], "big")
 
 
 def accept(body: bytes) -> bytes:

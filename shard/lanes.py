@@ -46,7 +46,8 @@ class Lane:
 class Incoming(NamedTuple):
     """A message and where its answer goes."""
 
-    lane: Lane
+    lane: Lane | None
+    """None: another member of the group carried it here."""
     envelope: Sequence[bytes]
     frames: Sequence[bytes]
 
@@ -114,7 +115,8 @@ class Lanes:
         return found
 
     def send(self, to: Incoming, frames: Iterable[bytes | memoryview]) -> None:
-        """Answer a message."""
+        """Answer a message that came in on one of these."""
+        assert to.lane is not None, "what was carried here is answered by letter"
         try:
             to.lane.socket.send_multipart([*to.envelope, *frames], zmq.NOBLOCK, copy=True)
         except zmq.Again:

@@ -1,7 +1,13 @@
-"""Requests without a prefix that belong to another shard: passed on, and answered in our name.
+"""Requests without a prefix that somebody else has to execute: passed on, answered in our name.
 
-The one rule: a legacy client talks to shard 0 and sees every key. It never learns that there are
-shards, so what is passed on comes back without a prefix.
+The one rule: a legacy client talks to shard 0 of one node and sees every key. It never learns that
+there are shards or leaders, so what is passed on comes back without a prefix.
+
+    from                        to                                      by
+    shard 0                     the worker of the owner on this node    its ipc socket
+    a worker that follows       the worker that leads, on its node      a `letters.Carry`
+
+What is refused because the lead has moved had no effect, and is sent again until the time is over.
 """
 
 from __future__ import annotations
@@ -11,7 +17,13 @@ from typing import NamedTuple
 
 from shardnode.shard.waiting import Desk, Waiting
 from shardnode.wire import limits
-from shardnode.wire.errors import OutcomeUnknown, Overloaded, ShardnodeError, Unavailable
+from shardnode.wire.errors import (
+    NotLeader,
+    OutcomeUnknown,
+    Overloaded,
+    ShardnodeError,
+    Unavailable,
+)
 from shardnode.wire.frames import NO_CLIENT, Frame, Request, build_request, parse_reply
 from shardnode.wire.kinds import Flag, Kind
 from shardnode.wire.requests import SessionOpen
@@ -20,26 +32,33 @@ UNDER_WAY_MAX = 10_000
 INTRODUCED_MAX = 10_000
 NOBODY_ASKED = b"introduction"
 
-RETRY_MS = 500
-"""A worker that starts again is back, and found, within this."""
+RETRY_MS = 3_000
+"""A worker that starts again is back, and a new leader is found, within this."""
+
+
+Forward = Callable[[int, Sequence[Frame]], bool]
+Carry = Callable[[int, Sequence[Frame]], bool]
+"""(token, frames): to the member that leads; False when there is none that can be reached."""
 
 
 class _Letter(NamedTuple):
     waiting: Waiting
     client_id: bytes
     owner: int
-    token: bytes
+    token: int
     frames: Sequence[Frame]
+    until_ms: int
 
 
 class Legacy:
-    """What shard 0 has passed on and not heard of yet."""
+    """What this worker has passed on and not heard of yet."""
 
-    def __init__(self, desk: Desk, forward: Callable[[int, Sequence[Frame]], bool]) -> None:
+    def __init__(self, desk: Desk, forward: Forward, carry: Carry) -> None:
         self._desk = desk
         self._forward = forward
-        self._under_way: dict[bytes, Waiting] = {}
-        self._unsent: list[tuple[int, _Letter]] = []
+        self._carry = carry
+        self._under_way: dict[int, _Letter] = {}
+        self._unsent: list[_Letter] = []
         self._introduced: set[tuple[bytes, int]] = set()
         self._number = 0
 
@@ -47,7 +66,7 @@ class Legacy:
         return len(self._under_way) + len(self._unsent)
 
     def pass_on(self, waiting: Waiting, request: Request, owner: int, now_ms: int) -> None:
-        """Send it to its owner, in a sharded envelope of ours."""
+        """Send it to its owner, or to the leader of our group, in a sharded envelope of ours."""
         header = request.header
         frames = build_request(
             header.kind,
@@ -68,18 +87,23 @@ class Legacy:
                 limit=UNDER_WAY_MAX,
             )
         self._number += 1
-        letter = _Letter(waiting, header.client_id, owner, self._number.to_bytes(8, "big"), frames)
+        until_ms = min(now_ms + RETRY_MS, waiting.deadline_ms)
+        letter = _Letter(waiting, header.client_id, owner, self._number, frames, until_ms)
         if not self._send(letter):
-            self._unsent.append((min(now_ms + RETRY_MS, waiting.deadline_ms), letter))
+            self._unsent.append(letter)
 
     def _send(self, letter: _Letter) -> bool:
-        if letter.client_id != NO_CLIENT:
-            self._introduce(letter.client_id, letter.owner)
-        if not self._forward(letter.owner, [letter.token, *letter.frames]):
-            return False
-        self._desk.counters["legacy_forwarded"] += 1
-        self._under_way[letter.token] = letter.waiting
-        return True
+        if letter.owner == self._desk.shard:
+            sent = self._carry(letter.token, letter.frames)
+        else:
+            if letter.client_id != NO_CLIENT:
+                self._introduce(letter.client_id, letter.owner)
+            token = letter.token.to_bytes(8, "big")
+            sent = self._forward(letter.owner, [token, *letter.frames])
+        if sent:
+            self._desk.counters["legacy_forwarded"] += 1
+            self._under_way[letter.token] = letter
+        return sent
 
     def _introduce(self, client_id: bytes, owner: int) -> None:
         """A legacy client opens its session here, on shard 0: open it on the owner too. Again is
@@ -100,35 +124,39 @@ class Legacy:
             self._introduced.add((client_id, owner))
 
     def arrived(self, frames: Sequence[bytes]) -> None:
-        """An owner answered: give it to whoever asked, without the prefix."""
-        if frames[0] == NOBODY_ASKED:
-            return
-        waiting = self._under_way.pop(bytes(frames[0]), None)
-        if waiting is None:
+        """A worker of this node answered."""
+        if frames[0] != NOBODY_ASKED:
+            self.answered(int.from_bytes(frames[0], "big"), frames[1:])
+
+    def answered(self, token: int, frames: Sequence[bytes]) -> None:
+        """Give an answer to whoever asked, without the prefix."""
+        letter = self._under_way.pop(token, None)
+        if letter is None:
             self._desk.counters["legacy_late"] += 1
             return
+        waiting = letter.waiting
         try:
-            reply = parse_reply(frames[1:])
+            reply = parse_reply(frames)
         except ShardnodeError as error:
             self._desk.refuse(waiting.message, waiting.to, error)
             return
         header = reply.header
-        self._desk.answer(waiting, reply.body, code=header.code, index=header.log_index)
+        if header.code == NotLeader.number:
+            self._unsent.append(letter)
+        else:
+            self._desk.answer(waiting, reply.body, code=header.code, index=header.log_index)
 
     def retry(self, now_ms: int) -> None:
         """Try again what could not be sent, and give up on what takes too long."""
         unsent, self._unsent = self._unsent, []
-        for until_ms, letter in unsent:
-            if self._send(letter):
-                continue
-            if now_ms < until_ms:
-                self._unsent.append((until_ms, letter))
-                continue
-            waiting = letter.waiting
-            error = Unavailable(f"shard {letter.owner} cannot be reached just now; try again")
-            self._desk.refuse(waiting.message, waiting.to, error)
-        late = [t for t, waiting in self._under_way.items() if now_ms >= waiting.deadline_ms]
+        for letter in unsent:
+            if now_ms >= letter.until_ms:
+                error = Unavailable(f"shard {letter.owner} cannot be reached just now; try again")
+                self._desk.refuse(letter.waiting.message, letter.waiting.to, error)
+            elif not self._send(letter):
+                self._unsent.append(letter)
+        late = [t for t, each in self._under_way.items() if now_ms >= each.waiting.deadline_ms]
         for token in late:
-            waiting = self._under_way.pop(token)
+            waiting = self._under_way.pop(token).waiting
             unknown = OutcomeUnknown("the shard that owns the key did not answer in time")
             self._desk.refuse(waiting.message, waiting.to, unknown)

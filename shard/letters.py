@@ -4,6 +4,8 @@ The one rule: `decode` gives a message or raises `MalformedMessage`, whatever th
 never takes more memory than they have. Consensus has its own codec; here are the others:
 
     Hello   at first boot: I have nothing; do you?
+    Check   the hash of my state at an index
+    Carry   a request of a client that knows one node only, for the leader; and its reply
     Pull    send me a piece of a snapshot
     Piece   here it is
 
@@ -12,6 +14,7 @@ never takes more memory than they have. Consensus has its own codec; here are th
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from struct import Struct
 
@@ -23,8 +26,11 @@ _HEAD = Struct(">4sBQQQ")
 _PULL = Struct(">QQIB")
 _PIECE = Struct(">QQB")
 _HELLO = Struct(">BB")
+_CHECK = Struct(">QQ")
+_CARRY = Struct(">QBB")
+_LENGTH = Struct(">I")
 
-_KIND_HELLO, _KIND_PULL, _KIND_PIECE = 1, 2, 3
+_KIND_HELLO, _KIND_PULL, _KIND_PIECE, _KIND_CHECK, _KIND_CARRY = 1, 2, 3, 4, 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +44,30 @@ class Hello:
     asks: bool
 
 
-Letter = Message | Pull | Piece | Hello
+@dataclass(frozen=True, slots=True)
+class Check:
+    """What the sender's state hashes to after the entry at `index`."""
+
+    cluster: int
+    source: int
+    target: int
+    index: int
+    digest: int
+
+
+@dataclass(frozen=True, slots=True)
+class Carry:
+    """The frames of a request, or of its reply; `token` is the sender's, and repeated."""
+
+    cluster: int
+    source: int
+    target: int
+    token: int
+    is_reply: bool
+    frames: Sequence[bytes | memoryview]
+
+
+Letter = Message | Pull | Piece | Hello | Check | Carry
 
 
 def encode(letter: Letter) -> bytes:
@@ -48,6 +77,10 @@ def encode(letter: Letter) -> bytes:
     envelope = letter.cluster, letter.source, letter.target
     if isinstance(letter, Hello):
         return _HEAD.pack(MAGIC, _KIND_HELLO, *envelope) + _HELLO.pack(letter.has_data, letter.asks)
+    if isinstance(letter, Check):
+        return _HEAD.pack(MAGIC, _KIND_CHECK, *envelope) + _CHECK.pack(letter.index, letter.digest)
+    if isinstance(letter, Carry):
+        return _HEAD.pack(MAGIC, _KIND_CARRY, *envelope) + _pack_carry(letter)
     if isinstance(letter, Pull):
         fields = _PULL.pack(letter.snapshot, letter.offset, letter.size, letter.doubt)
         return _HEAD.pack(MAGIC, _KIND_PULL, *envelope) + fields
@@ -67,6 +100,13 @@ def decode(data: bytes) -> Letter:
         has_data, asks = _HELLO.unpack(rest)
         if max(has_data, asks) <= 1:
             return Hello(cluster, source, target, bool(has_data), bool(asks))
+    elif kind == _KIND_CHECK and len(rest) == _CHECK.size:
+        return Check(cluster, source, target, *_CHECK.unpack(rest))
+    elif kind == _KIND_CARRY and len(rest) >= _CARRY.size:
+        token, is_reply, count = _CARRY.unpack_from(rest)
+        if is_reply <= 1:
+            frames = _split(rest[_CARRY.size :], count)
+            return Carry(cluster, source, target, token, bool(is_reply), frames)
     elif kind == _KIND_PULL and len(rest) == _PULL.size:
         snapshot, offset, size, doubt = _PULL.unpack(rest)
         if doubt <= 1:
@@ -79,3 +119,30 @@ def decode(data: bytes) -> Letter:
     raise MalformedMessage(
         f"expected a letter between workers, found kind {kind}, {len(data)} bytes"
     )
+
+
+def _pack_carry(letter: Carry) -> bytes:
+    parts: list[bytes | memoryview] = [
+        _CARRY.pack(letter.token, letter.is_reply, len(letter.frames))
+    ]
+    for frame in letter.frames:
+        parts += (_LENGTH.pack(len(frame)), frame)
+    return b"".join(parts)
+
+
+def _split(data: memoryview, count: int) -> list[bytes]:
+    """Exactly `count` frames, each behind its length."""
+    frames: list[bytes] = []
+    at = 0
+    for _ in range(count):
+        if len(data) - at < _LENGTH.size:
+            raise MalformedMessage(f"expected {count} frames, found {len(frames)}")
+        (size,) = _LENGTH.unpack_from(data, at)
+        at += _LENGTH.size
+        if len(data) - at < size:
+            raise MalformedMessage(f"expected a frame of {size} bytes, found {len(data) - at}")
+        frames.append(bytes(data[at : at + size]))
+        at += size
+    if at != len(data):
+        raise MalformedMessage(f"expected {count} frames, found {len(data) - at} bytes more")
+    return frames

@@ -1,11 +1,11 @@
 """The sockets between the workers of one shard on different nodes.
 
 The one rule: consensus never waits behind anything else. It has a connection of its own to each
-peer; snapshots travel on another. Both are bounded: what does not fit is dropped and counted, and
-consensus asks again by itself.
+peer; snapshots travel on another, requests that are carried for clients on a third. All of them
+are bounded: what does not fit is dropped and counted, and who waits for it asks again.
 
     in    one ROUTER, bound; [identity] [shard prefix] [letter]
-    out   two DEALERs for each peer; [shard prefix] [letter]
+    out   three DEALERs for each peer; [shard prefix] [letter]
 """
 
 from __future__ import annotations
@@ -18,13 +18,17 @@ import zmq
 from shardnode.raft import MalformedMessage
 from shardnode.shard import letters
 from shardnode.shard.lanes import set_options
-from shardnode.shard.letters import Letter
+from shardnode.shard.letters import Carry, Letter
 from shardnode.shard.transfer import Piece
 from shardnode.wire.placement import split_member_id
 
-CONSENSUS_QUEUE = 1_000
-BULK_QUEUE = 8
-"""Pieces of a snapshot are large and asked for one by one."""
+CONSENSUS, BULK, CARRIED = range(3)
+
+QUEUES = (1_000, 8, 1_000)
+"""Messages that may wait on each. Pieces of a snapshot are large, and asked for one by one."""
+
+_LANES: dict[type, int] = {Piece: BULK, Carry: CARRIED}
+"""Which of a peer's sockets a letter takes; that of consensus, unless it is named here."""
 
 DRAIN_LETTERS_MAX = 1_000
 
@@ -51,7 +55,7 @@ class Peers:
         self._inbox.bind(listen)
         poller.register(self._inbox, zmq.POLLIN)
         self._endpoints: dict[int, str] = {}
-        self._out: dict[int, tuple[zmq.Socket[bytes], zmq.Socket[bytes]]] = {}
+        self._out: dict[int, list[zmq.Socket[bytes]]] = {}
 
     @property
     def nodes(self) -> list[int]:
@@ -67,10 +71,8 @@ class Peers:
         for node, endpoint in endpoints.items():
             if node not in self._endpoints:
                 self._endpoints[node] = endpoint
-                self._out[node] = (
-                    self._connect(endpoint, CONSENSUS_QUEUE),
-                    self._connect(endpoint, BULK_QUEUE),
-                )
+                # All at once: a lane that is opened when it is needed is not there when it is.
+                self._out[node] = [self._connect(endpoint, queue) for queue in QUEUES]
 
     def _connect(self, endpoint: str, queue: int) -> zmq.Socket[bytes]:
         socket = self._context.socket(zmq.DEALER)
@@ -88,16 +90,21 @@ class Peers:
     def send(self, messages: Iterable[Letter]) -> None:
         """Let letters leave, each to its node; what cannot leave now is dropped and counted."""
         for letter in messages:
-            node = split_member_id(letter.target)[1]
-            sockets = self._out.get(node)
-            if sockets is None:
-                self.counters["peer_unknown"] += 1
-                continue
-            lane = sockets[isinstance(letter, Piece)]
-            try:
-                lane.send_multipart((self._prefix, letters.encode(letter)), zmq.NOBLOCK)
-            except zmq.Again:
-                self.counters["peer_dropped"] += 1
+            self.post(letter)
+
+    def post(self, letter: Letter) -> bool:
+        """Let one letter leave; whether it could."""
+        sockets = self._out.get(split_member_id(letter.target)[1])
+        if sockets is None:
+            self.counters["peer_unknown"] += 1
+            return False
+        lane = sockets[_LANES.get(type(letter), CONSENSUS)]
+        try:
+            lane.send_multipart((self._prefix, letters.encode(letter)), zmq.NOBLOCK)
+        except zmq.Again:
+            self.counters["peer_dropped"] += 1
+            return False
+        return True
 
     def drain(self) -> list[Letter]:
         """Everything that waits. A stranger's message is dropped and counted."""

@@ -41,7 +41,8 @@ def _standing(worker: Worker) -> dict[str, Any]:
     replica = worker.replica
     if replica is None:
         names = ("term", "commit_index", "applied_index", "durable_index", "truncation_index")
-        return {"role": "follower", "leader": None, "epoch": 0, **dict.fromkeys(names, 0)}
+        blank = {"role": "follower", "leader": None, "epoch": 0, "digest": "0" * 16}
+        return {**blank, **dict.fromkeys(names, 0)}
     raft = replica.raft
     learns = raft.member in raft.membership.learners
     return {
@@ -53,6 +54,7 @@ def _standing(worker: Worker) -> dict[str, Any]:
         "durable_index": replica.log.durable_index,
         "truncation_index": replica.log.anchor.index,
         "epoch": worker.service.table.epoch if worker.service is not None else 0,
+        "digest": f"{worker.effects.digest if worker.effects else 0:016x}",
     }
 
 
@@ -75,4 +77,5 @@ def status_found(worker: Worker) -> bytes:
         truncation_indexes=[standing["truncation_index"]],
         states=[worker.state],
         restarts=[0],
+        digests=[int(standing["digest"], 16)],
     ).encode()

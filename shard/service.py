@@ -13,34 +13,44 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from shardnode.raft import Refused, Role
+from shardnode.shard.control import Wish
 from shardnode.shard.duties import NOBODY, Duties
 from shardnode.shard.entries import encode_entry, split_reply
-from shardnode.shard.legacy import Legacy
+from shardnode.shard.handing import HandOvers
+from shardnode.shard.legacy import Carry, Forward, Legacy
 from shardnode.shard.owners import SESSIONS, check_owner
 from shardnode.shard.replica import Fate, Replica, Request
-from shardnode.shard.settings import WorkerSettings
+from shardnode.shard.settings import WorkerSettings, check_endpoint
 from shardnode.shard.stamps import Stamps
 from shardnode.shard.waiting import Desk, Send, Waiting, in_wire_terms
 from shardnode.shard.watches import Watches
 from shardnode.wire import limits
+from shardnode.wire.control import LeaderTransfer, MemberAdd
 from shardnode.wire.errors import (
     InvalidRequest,
     OutcomeUnknown,
     ShardnodeError,
     Unavailable,
 )
-from shardnode.wire.frames import NO_CLIENT, Frame, parse_request, return_address
+from shardnode.wire.frames import NO_CLIENT, parse_request, return_address
 from shardnode.wire.frames import Request as WireRequest
-from shardnode.wire.kinds import Consistency, Kind
-from shardnode.wire.placement import KEY_VALUE_PARTITION, PlacementTable, initial_table
+from shardnode.wire.kinds import Consistency, Flag, Kind
+from shardnode.wire.placement import (
+    CONTROL_PARTITION,
+    KEY_VALUE_PARTITION,
+    PlacementTable,
+    initial_table,
+)
 from shardnode.wire.replies import Entry, Found
 from shardnode.wire.requests import Get, GetMany, Scan, Watch, decode_request
+from shardnode.wire.routing import LEGACY_SHARD
 
 if TYPE_CHECKING:
     from shardnode.shard.effects import Effects
     from shardnode.shard.lanes import Incoming
 
 WRITES = SESSIONS | {Kind.PUT, Kind.PUT_MANY, Kind.DELETE_MANY, Kind.CAS, Kind.TRANSACT}
+CONTROL = frozenset((Kind.MEMBER_ADD, Kind.MEMBER_REMOVE, Kind.REBALANCE))
 READS = frozenset((Kind.GET, Kind.GET_MANY, Kind.SCAN))
 
 
@@ -55,7 +65,8 @@ class Service:
         *,
         wall_ms: Callable[[], int],
         send: Send,
-        forward: Callable[[int, Sequence[Frame]], bool],
+        forward: Forward,
+        carry: Carry,
         status: Callable[[], bytes],
     ) -> None:
         self.settings = settings
@@ -66,14 +77,17 @@ class Service:
         self.table: PlacementTable = initial_table(settings.shards)
         self.use_table(self.table)
         self.now_ms = 0
-        self.legacy = Legacy(self.desk, forward)
+        self.legacy = Legacy(self.desk, forward, carry)
         self.watches = Watches(effects, self.desk)
+        self.hand_overs = HandOvers(replica, self.desk)
+        self.wish = Wish(settings.nodes_version, settings.nodes)
+        """The nodes that are wanted, as the supervisor last said."""
         self.duties = Duties(
             replica,
             effects,
             self._stamp,
             shards=settings.shards,
-            members={settings.node: settings.direct},
+            wish=lambda: self.wish,
         )
         self._stamps = Stamps(wall_ms)
         self._status = status
@@ -115,7 +129,7 @@ class Service:
         deadline_ms = self.now_ms + (header.deadline_ms or limits.deadline_ms_default)
         waiting = Waiting(message, request.return_address(), body, deadline_ms)
         owner = check_owner(request, body, self.settings.shard, self.table)
-        if owner != self.settings.shard:
+        if owner != self.settings.shard or self._is_for_our_leader(request, message):
             self.legacy.pass_on(waiting, request, owner, self.now_ms)
         elif kind in WRITES:
             self._take_write(waiting, request)
@@ -124,6 +138,10 @@ class Service:
         elif isinstance(body, Watch):
             self.replica.raft.require_leader()
             self.watches.take(waiting, body, self.now_ms)
+        elif kind in CONTROL and self.settings.shard == LEGACY_SHARD:
+            self._take_control(waiting, request)
+        elif isinstance(body, LeaderTransfer):
+            self.hand_overs.take(waiting, body.node)
         elif kind == Kind.STATUS:
             self.desk.answer(waiting, self._status())
         else:
@@ -131,6 +149,15 @@ class Service:
                 f"a shard does not answer {Kind(kind).name}; send it to the router with the "
                 "prefix 0xffffffff"
             )
+
+    def _is_for_our_leader(self, request: WireRequest, message: Incoming) -> bool:
+        """Whether it comes from a client that cannot follow the lead by itself. What was carried
+        here is not carried on: the lead may be moving, and who sent it looks again."""
+        legacy = request.prefix is None or request.header.flags & Flag.FORWARDED
+        if not legacy or message.lane is None:
+            return False
+        raft = self.replica.raft
+        return raft.role is not Role.LEADER and raft.leader != raft.member
 
     # -- writes -------------------------------------------------------------------------------
 
@@ -151,6 +178,14 @@ class Service:
             acked_below=header.acked_below,
         )
         self._proposals.append((waiting, Request(self._token, KEY_VALUE_PARTITION, payload)))
+
+    def _take_control(self, waiting: Waiting, request: WireRequest) -> None:
+        """A change of the cluster. Again is harmless, so it needs no session."""
+        if isinstance(waiting.body, MemberAdd):
+            check_endpoint(waiting.body.endpoint)
+        self._token += 1
+        payload = encode_entry(self._stamp(), request.header.kind, request.body)
+        self._proposals.append((waiting, Request(self._token, CONTROL_PARTITION, payload)))
 
     def _stamp(self) -> int:
         return self._stamps.stamp(self.replica.raft.term, self.now_ms, self.effects.stamp)
@@ -226,6 +261,7 @@ class Service:
         replica.refused_reads.clear()
         if len(self.watches):
             self.watches.wake(self.now_ms)
+        self.hand_overs.look()
         self.legacy.retry(self.now_ms)
 
     def _refuse_all(self, readers: Sequence[Waiting], error: ShardnodeError) -> None:

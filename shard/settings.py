@@ -12,9 +12,12 @@ from typing import Any, Self
 
 import orjson
 
+from shardnode.wire import limits
+from shardnode.wire.errors import InvalidRequest
 from shardnode.wire.placement import member_id
+from shardnode.wire.ports import DIRECT_PORT_OFFSET, PEER_PORT_OFFSET, PORT_MAX, shifted
 
-_BY_NUMBER = ("siblings", "peers")
+_BY_NUMBER = ("siblings", "nodes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +37,12 @@ class WorkerSettings:
     siblings: Mapping[int, str] = field(default_factory=dict)
     peer_listen: str = ""
     """Where this shard's workers on other nodes connect; empty in a cluster of one."""
-    peers: Mapping[int, str] = field(default_factory=dict)
-    """The same of the other nodes, by node id."""
+    nodes: Mapping[int, str] = field(default_factory=dict)
+    """The routers of all nodes that are wanted, this one among them; its peers' ports follow."""
+    nodes_version: int = 0
+    """Of what was wanted when these nodes were; 0: what the founders were told to begin with."""
+    joins: bool = False
+    """At first boot: the group exists, and this node is none of its founders."""
     founders: Sequence[int] = ()
     """The nodes that the group begins with; empty: this one alone."""
     core: int | None = None
@@ -52,7 +59,21 @@ class WorkerSettings:
     @property
     def voters(self) -> list[int]:
         """The members that the group begins with."""
+        if self.joins:
+            return []
         return [member_id(self.shard, node) for node in self.founders or (self.node,)]
+
+    def peers(self, nodes: Mapping[int, str]) -> dict[int, str]:
+        """Where this shard's workers on the other nodes listen."""
+        offset = PEER_PORT_OFFSET + self.shard
+        return {
+            node: shifted(router, offset) for node, router in nodes.items() if node != self.node
+        }
+
+    @staticmethod
+    def direct_of(router: str, shard: int) -> str:
+        """Where a shard of the node with that router takes requests."""
+        return shifted(router, DIRECT_PORT_OFFSET + shard)
 
     @property
     def title(self) -> str:
@@ -75,3 +96,14 @@ class WorkerSettings:
         for name in _BY_NUMBER:
             known[name] = {int(number): address for number, address in known.get(name, {}).items()}
         return cls(**known)
+
+
+def check_endpoint(endpoint: str) -> None:
+    """Whether a router can be there, with its shards' ports above it."""
+    host, _, port = endpoint.removeprefix("tcp://").rpartition(":")
+    room = PEER_PORT_OFFSET + limits.shards_max
+    good = endpoint.startswith("tcp://") and host and port.isascii() and port.isdigit()
+    if not good or not 0 < int(port) <= PORT_MAX - room:
+        raise InvalidRequest(
+            f"expected tcp://HOST:PORT with a port up to {PORT_MAX - room}, found {endpoint}"
+        )

@@ -10,32 +10,39 @@ cut into slices (a flush) or happens before the loop begins (recovery).
 from __future__ import annotations
 
 import base64
+import logging
 import os
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from shardnode.raft import Membership, Options, ProtocolViolation, Raft, Role
+from shardnode.raft import Membership, Message, Options, ProtocolViolation, Raft, Role
+from shardnode.raft.messages import TimeoutNow
 from shardnode.shard.boot import ReplicaSettings
 from shardnode.shard.channel import Channel
+from shardnode.shard.comparing import Comparing
+from shardnode.shard.control import NOTHING, Wish
 from shardnode.shard.effects import Effects, open_effects
 from shardnode.shard.greeting import ASK_EVERY_MS, Greeting
-from shardnode.shard.lanes import Lanes
-from shardnode.shard.letters import Hello
+from shardnode.shard.lanes import Incoming, Lanes
+from shardnode.shard.letters import Carry, Check, Hello
 from shardnode.shard.peers import Peers
 from shardnode.shard.replica import Replica
 from shardnode.shard.reports import report, status_found
 from shardnode.shard.service import Service
 from shardnode.shard.settings import WorkerSettings
+from shardnode.shard.steward import Steward
+from shardnode.shard.transfer import Piece, Pull
 from shardnode.shard.waiting import Desk
+from shardnode.storage.errors import Corrupt as Corrupted
 from shardnode.storage.errors import NoSpace, StorageError
 from shardnode.storage.files import RealFiles
 from shardnode.storage.options import LogOptions
 from shardnode.storage.superblock import COPIES
 from shardnode.wire.errors import Corrupt, ShardnodeError, Unavailable
-from shardnode.wire.frames import return_address
+from shardnode.wire.frames import Frame, return_address
 from shardnode.wire.placement import PlacementTable, split_member_id
 from shardnode.wire.routing import LEGACY_SHARD
 
@@ -49,7 +56,13 @@ COMMITTING_MS = 2
 FLUSH_SLICE_KEYS = 2_000
 """Keys moved to the engine between two drains: about four milliseconds."""
 
+FENCED_FILE = "fenced"
+"""In the directory of a shard whose state was found to be wrong: it stays out after a restart."""
+
 Clock = Callable[[], int]
+Plain = Message | Pull | Piece | Hello | Check
+
+log = logging.getLogger("shardnode.shard")
 
 
 class Worker:
@@ -72,8 +85,13 @@ class Worker:
         is_front = settings.shard == LEGACY_SHARD  # the only one that passes requests on
         self._lanes = Lanes(settings.direct, settings.ipc, others if is_front else {})
         self._lanes.poller.register(channel.source)
+        self._wish = Wish(settings.nodes_version, dict(settings.nodes))
+        self._routers = dict(settings.nodes)
         self._peers = self._open_peers()
-        self._blank = False
+        self._comparing = Comparing(settings.cluster_id, settings.member)
+        self._steward: Steward | None = None
+        self._blank = settings.joins
+        self._told_wish = 0
         self._told: tuple[Any, ...] = ()
         self._told_ms = 0
         self._told_epoch = 0
@@ -83,6 +101,7 @@ class Worker:
         self._greet()
         self.state = "recovering"
         try:
+            self._look_for_fence()
             self._recover()
         except StorageError as error:
             self._fence(f"{type(error).__name__}: {error}")
@@ -120,7 +139,7 @@ class Worker:
             shard=settings.shard,
             cluster=settings.cluster_id,
         )
-        peers.use(settings.peers)
+        peers.use(settings.peers(self._wish.members))
         return peers
 
     def _greet(self) -> None:
@@ -142,7 +161,7 @@ class Worker:
             self._listen()
             self._tell()
         self.error = ""
-        self._blank = greeting.found_data
+        self._blank |= greeting.found_data
 
     def _recover(self) -> None:
         """Open everything; lines go out meanwhile, because this may take long."""
@@ -160,6 +179,13 @@ class Worker:
             self.channel.tell(report(self))
             if done.wait(TELL_EVERY_MS / 1000):
                 return
+
+    def _look_for_fence(self) -> None:
+        """A shard that was found to be wrong stays out until its directory is replaced."""
+        path = os.path.join(self.settings.directory, FENCED_FILE)
+        if os.path.exists(path):
+            with open(path) as file:
+                raise Corrupted(file.read().strip(), path=path)
 
     def _open(self) -> None:
         settings = self.settings
@@ -179,15 +205,38 @@ class Worker:
             self.replica,
             self.effects,
             wall_ms=self._wall_ms,
-            send=self._lanes.send,
+            send=self._send,
             forward=self._lanes.forward,
+            carry=self._carry,
             status=lambda: status_found(self),
         )
+        self.service.wish = self._wish
+        self._steward = Steward(self.replica, settings.shard)
         if self.effects.table is not None:
             self.service.use_table(self.effects.table)
 
+    def _send(self, to: Incoming, frames: Sequence[Frame]) -> None:
+        """Answer a message, by the way it came."""
+        if to.lane is not None:
+            self._lanes.send(to, frames)
+        elif self._peers is not None:
+            source, token = (int.from_bytes(part, "big") for part in to.envelope)
+            settings = self.settings
+            letter = Carry(settings.cluster_id, settings.member, source, token, True, frames)
+            self._peers.post(letter)
+
+    def _carry(self, token: int, frames: Sequence[Frame]) -> bool:
+        """Send a request to the member that leads."""
+        settings, replica = self.settings, self.replica
+        if self._peers is None or replica is None or not replica.raft.leader:
+            return False
+        leader = replica.raft.leader
+        letter = Carry(settings.cluster_id, settings.member, leader, token, False, frames)
+        return leader != settings.member and self._peers.post(letter)
+
     def _fence(self, why: str) -> None:
         self.state, self.error = "fenced", why
+        log.error("shard %d is FENCED: %s", self.settings.shard, why)
 
     # -- the loop -----------------------------------------------------------------------------
 
@@ -206,11 +255,13 @@ class Worker:
         try:
             replica.tick(now_ms)
             for letter in letters:
-                if isinstance(letter, Hello):
-                    self._answer(letter, replica)
+                if isinstance(letter, Carry):
+                    self._take_carried(letter, service, messages)
                 else:
-                    replica.receive(letter)
+                    self._take_letter(letter, replica)
             service.take(messages, now_ms)
+            if self._steward is not None:
+                self._steward.tend(self._wish, now_ms)
             replica.pump()
             if len(service.legacy):
                 for frames in self._lanes.forwarded():
@@ -225,6 +276,42 @@ class Worker:
             raise
         self._judge_state(replica.raft)
         self._follow_table(service)
+        if effects.checks or self._comparing.news:
+            self._compare(replica.raft, effects)
+
+    def _take_letter(
+        self, letter: Message | Pull | Piece | Hello | Check, replica: Replica
+    ) -> None:
+        if isinstance(letter, Hello):
+            self._answer(letter, replica)
+        elif isinstance(letter, Check):
+            self._comparing.heard(letter, replica.raft.membership)
+        else:
+            if isinstance(letter, TimeoutNow) and self._steward is not None:
+                self._steward.handed(letter.term)
+            replica.receive(letter)
+
+    def _take_carried(self, letter: Carry, service: Service, messages: list[Incoming]) -> None:
+        if letter.target != self.settings.member:
+            service.counters["carried_strangers"] += 1
+        elif letter.is_reply:
+            service.legacy.answered(letter.token, [bytes(frame) for frame in letter.frames])
+        else:
+            envelope = (letter.source.to_bytes(8, "big"), letter.token.to_bytes(8, "big"))
+            messages.append(Incoming(None, envelope, [bytes(each) for each in letter.frames]))
+
+    def _compare(self, raft: Raft, effects: Effects) -> None:
+        """Tell the others what our state hashes to, and look at what they have told."""
+        checks, effects.checks = effects.checks, []
+        for index, digest in checks:
+            letters = self._comparing.own(index, digest, raft.membership)
+            if self._peers is not None:
+                self._peers.send(letters)
+        why = self._comparing.verdict(raft.membership)
+        if why:
+            self._fence(why)
+            with open(os.path.join(self.settings.directory, FENCED_FILE), "w") as file:
+                file.write(f"{why}\n")
 
     def _answer(self, hello: Hello, replica: Replica) -> None:
         """A member that boots for the first time wants to know whether the group is new."""
@@ -236,12 +323,21 @@ class Worker:
     def _judge_state(self, raft: Raft) -> None:
         if raft.recovering:
             self.state = "recovering"
+        elif self._wish.version and self._is_out(raft):
+            self.state = "removed"
+        elif self.state == "removed":
+            self.state = "recovering"
         elif self.state == "recovering" and (
             raft.applied_index >= raft.term_start_index
             if raft.role is Role.LEADER
             else raft.leader != 0
         ):
             self.state = "serving"
+
+    def _is_out(self, raft: Raft) -> bool:
+        """Not wanted any more, and no leader talks to us."""
+        settings = self.settings
+        return settings.node not in self._wish.members and not raft.leader
 
     def _flush_some(self, replica: Replica, effects: Effects) -> None:
         if effects.flushing:
@@ -271,6 +367,26 @@ class Worker:
                 table = PlacementTable.decode(base64.b64decode(line["table"]))
                 if table.epoch > self.service.table.epoch:
                     self.service.use_table(table)
+            if "members" in line and line["members_version"] >= self._wish.version:
+                self._use_members(line["members_version"], line["members"])
+
+    def _use_members(self, version: int, members: Mapping[str, str]) -> None:
+        """The nodes that are wanted. One that is not any more keeps its connection while it is in
+        the group: it has to hear that it leaves."""
+        nodes = {int(node): router for node, router in members.items()}
+        self._wish = Wish(version, nodes)
+        self._routers |= nodes
+        if self.service is not None:
+            self.service.wish = self._wish
+        if self._peers is not None:
+            self._peers.use(self.settings.peers({**self._parting(nodes), **nodes}))
+
+    def _parting(self, wanted: Mapping[int, str]) -> dict[int, str]:
+        if self.replica is None or self._peers is None:
+            return {}
+        group = {split_member_id(each)[1] for each in self.replica.raft.membership.everyone}
+        known = self._routers
+        return {node: known[node] for node in group & known.keys() if node not in wanted}
 
     def _follow_table(self, service: Service) -> None:
         table = service.effects.table
@@ -280,7 +396,10 @@ class Worker:
     def _tell(self) -> None:
         now_ms = self._now_ms()
         raft = self.replica.raft if self.replica is not None else None
-        standing = (self.state, raft.role, raft.leader, raft.term) if raft else (self.state,)
+        standing: tuple[Any, ...] = (self.state,)
+        if raft is not None and self.effects is not None:
+            version = self.effects.control.wish.version
+            standing = (self.state, raft.role, raft.leader, raft.term, version)
         if standing == self._told and now_ms - self._told_ms < TELL_EVERY_MS:
             return
         line = report(self)
@@ -288,6 +407,10 @@ class Worker:
         if table is not None and table.epoch != self._told_epoch:
             line["table"] = base64.b64encode(table.encode()).decode()
             self._told_epoch = table.epoch
+        wish = self.effects.control.wish if self.effects is not None else NOTHING
+        if wish.version != self._told_wish:
+            line["members"] = {str(node): router for node, router in wish.members.items()}
+            line["members_version"] = self._told_wish = wish.version
         self._told, self._told_ms = standing, now_ms
         self.channel.tell(line)
 
@@ -309,7 +432,7 @@ def replica_settings(settings: WorkerSettings, directory: str) -> ReplicaSetting
         cluster=settings.cluster_id,
         member=settings.member,
         bootstrap=Membership.of(settings.voters),
-        repair=len(settings.voters) > 1,
+        repair=len(settings.nodes) > 1,
         raft=Options(**{name: value for name, value in raft.items() if name in Options.__slots__}),
         log=LogOptions(
             **{name: value for name, value in storage.items() if name in LogOptions.__slots__}

@@ -100,7 +100,7 @@ class Run:
                 snapshot_resend_ms=300,
                 append_bytes_max=rng.choice((64, 1024, 1 << 20)),
                 append_entries_max=rng.choice((1, 3, 16, 1024)),
-                inflight_max=rng.choice((1, 2, 8, 32)),
+                inflight_appends_max=rng.choice((1, 2, 8, 32)),
                 uncommitted_entries_max=rng.choice((4, 64, 1 << 16)),
                 apply_bytes_max=rng.choice((1, 200, 1 << 20)),
                 cache_bytes_max=rng.choice((0, 300, 1 << 20)),

@@ -105,11 +105,17 @@ class Timeline:
         raise AssertionError(f"index {index} lies in no segment")
 
     def droppable(self, index: int) -> int:
-        """How many of the lowest segments hold no record above `index`. Never the last one."""
+        """How many of the lowest segments hold no record above `index`. Never the last one.
+
+        The segment that then begins the log must not have been begun in a history that was
+        overridden later: should that override be damaged one day, its anchor would be taken for
+        a position that was committed.
+        """
         base = self.segments[-1].low.index
         for position in range(len(self.segments) - 1, 0, -1):
-            base = min(base, self.segments[position].low.index)
-            if base <= index:
+            segment = self.segments[position]
+            base = min(base, segment.low.index)
+            if base <= index and base == segment.header.anchor.index:
                 return position
         return 0
 

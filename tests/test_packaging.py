@@ -218,3 +218,19 @@ def test_command_starts_without_what_it_does_not_need(bin_folder: Path, tmp_path
 
 def test_simulator_runs_from_the_installed_command(bin_folder: Path, foreign_folder: Path) -> None:
     assert run([bin_folder / "shardnode", "sim", "1"], foreign_folder)
+
+
+def test_pytest_finds_the_fixtures_of_an_installed_wheel(
+    bin_folder: Path, foreign_folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """With the user's own pytest beside it, and nothing said about a plugin."""
+    users = tmp_path_factory.mktemp("users-pytest")
+    for name in ("pytest", "pluggy", "iniconfig", "packaging", "pygments"):
+        expose(distribution(name), users)
+    (foreign_folder / "test_users.py").write_text(
+        "def test_it(shardnode_node):\n"
+        "    with shardnode_node.client() as db:\n"
+        "        assert db.get(b'user:1') is None\n"
+    )
+    main = f"import sys; sys.path.append({str(users)!r}); import pytest; sys.exit(pytest.main())"
+    assert "1 passed" in run([bin_folder / "python", "-c", main], foreign_folder)

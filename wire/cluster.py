@@ -34,6 +34,8 @@ class TopologyFound(Answer):
     replica_nodes: Annotated[Sequence[int], IntColumn("replicas_max", "node_id_max", low=1)]
     replica_endpoints: Annotated[Sequence[str], TextColumn("endpoint_bytes_max", "replicas_max")]
     """Each replica's direct port."""
+    cluster_id: Number = 0
+    """Tells this cluster from others of its name: a node that joins has to know it."""
 
     def validate(self) -> None:
         nodes = len(self.node_ids) == len(self.node_endpoints)
@@ -83,8 +85,10 @@ class StatusFound(Answer):
     durable_indexes: _ShardNumbers
     truncation_indexes: _ShardNumbers
     states: _ShardNames
-    """starting, recovering, serving, fenced or parked."""
+    """starting, recovering, serving, fenced, removed or parked."""
     restarts: _ShardNumbers
+    digests: _ShardNumbers
+    """A hash of everything applied through `applied_indexes`: equal on all replicas."""
 
     def validate(self) -> None:
         columns: tuple[Sequence[object], ...] = (
@@ -99,6 +103,7 @@ class StatusFound(Answer):
             self.truncation_indexes,
             self.states,
             self.restarts,
+            self.digests,
         )
         if any(len(column) != len(self.ids) for column in columns):
             raise malformed(

@@ -16,11 +16,14 @@ README = (ROOT / "README.md").read_text()
 BLOCKS = re.findall(r"```(\w*)\n(.*?)```", README, re.DOTALL)
 
 
+# What the scripts do after they have made the environment; tests/test_setup_scripts.py runs them.
+PROGRAMS: dict[str, list[str]] = {"./shardnode": [], "scripts/start": ["start", "--shards", "4"]}
+
+
 def commands_of(block: str) -> list[list[str]]:
-    """The words behind `./shardnode`, line by line."""
+    """The words that `shardnode` gets, line by line."""
     lines = [shlex.split(line, comments=True) for line in block.splitlines()]
-    assert all(words[0] == "./shardnode" for words in lines)
-    return [words[1:] for words in lines]
+    return [[*PROGRAMS[words[0]], *words[1:]] for words in lines]
 
 
 FIRST, SECOND = (commands_of(text) for _, text in BLOCKS[:2])
@@ -53,6 +56,12 @@ def test_second_terminal_and_python(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
         assert b"b'user:1' b'Grace'" in done.stdout
     assert (tmp_path / "users.jsonl").read_bytes().count(b"\n") == 3
+
+
+def test_every_program_and_document_named_is_there() -> None:
+    links = re.findall(r"\]\(([^)#]+)\)", README)
+    assert len(links) > 3
+    assert [name for name in (*PROGRAMS, *links) if not (ROOT / name).exists()] == []
 
 
 def test_exit_codes_are_those_of_the_code() -> None:

@@ -323,6 +323,7 @@ class FakeNode:
                 zeros,
                 ["serving"] * count,
                 zeros,
+                zeros,
             )
         if isinstance(body, requests.Explain):
             shard = self.table.shard_of_key(body.key)

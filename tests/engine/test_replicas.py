@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from shardnode.raft import Membership, Role
 from shardnode.shard.boot import ReplicaSettings
-from shardnode.shard.control import encode_control
+from shardnode.shard.control import Wish, encode_control
 from shardnode.shard.effects import Effects
 from shardnode.shard.entries import CONTROL_SET, EXPIRE_SESSIONS, encode_entry
 from shardnode.shard.replica import Fate, Replica, Request
@@ -71,7 +71,7 @@ def random_step(log: Log, rng: random.Random) -> None:
     elif choice == 1 and rng.random() < 0.2:
         log.expire_sessions(forget_before=log.stamp_ms - 2_000)
     elif choice == 2 and rng.random() < 0.1:
-        body = encode_control(initial_table(4, rng.randint(1, 9)), {1: "tcp://a"})
+        body = encode_control(initial_table(4, rng.randint(1, 9)), Wish(1, {1: "tcp://a"}))
         payload = encode_entry(log.stamp_ms, CONTROL_SET, body)
         log.apply(log.append(payload, CONTROL_PARTITION))
     else:
@@ -175,11 +175,11 @@ def test_snapshot_with_another_index_or_parts_is_refused(
 
 def test_control_takes_only_newer_tables(log: Log) -> None:
     for epoch, shards in ((2, 4), (2, 3), (1, 2), (3, 5)):
-        body = encode_control(initial_table(shards, epoch), {2: "tcp://b", 1: "tcp://a"})
+        body = encode_control(initial_table(shards, epoch), Wish(1, {2: "tcp://b", 1: "tcp://a"}))
         payload = encode_entry(log.stamp_ms, CONTROL_SET, body)
         log.apply(log.append(payload, CONTROL_PARTITION))
     assert log.machine.table == initial_table(5, 3)
-    assert list(log.machine.control.members.items()) == [(1, "tcp://a"), (2, "tcp://b")]
+    assert list(log.machine.control.wish.members.items()) == [(1, "tcp://a"), (2, "tcp://b")]
     bad = encode_entry(log.stamp_ms, CONTROL_SET, b"\x92\xc4\x00\x80")
     assert log.apply(log.append(bad, CONTROL_PARTITION))[:2] == b"\x00\x08"
     wrong = encode_entry(log.stamp_ms, EXPIRE_SESSIONS, b"\x90")
@@ -189,12 +189,12 @@ def test_control_takes_only_newer_tables(log: Log) -> None:
 def test_control_survives_flush_and_reopening(kind: str, tmp_path: Path) -> None:
     engine = make_engine(kind, tmp_path / "kv")
     log = Log(Effects(engine))
-    body = encode_control(initial_table(4), {1: "tcp://a"})
+    body = encode_control(initial_table(4), Wish(1, {1: "tcp://a"}))
     log.apply(log.append(encode_entry(1, CONTROL_SET, body), CONTROL_PARTITION))
     log.machine.flush(b"who")
     machine = Effects(reopen(engine, tmp_path / "kv"))
     assert (machine.table, machine.membership) == (initial_table(4), b"who")
-    assert machine.control.members == {1: "tcp://a"}
+    assert machine.control.wish.members == {1: "tcp://a"}
     assert machine.partition_indexes == {CONTROL_PARTITION: 1}
     machine.close()
 

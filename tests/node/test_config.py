@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 from contextlib import suppress
-from dataclasses import FrozenInstanceError
+from dataclasses import FrozenInstanceError, fields
 from itertools import product
 from pathlib import Path
 
@@ -300,19 +300,14 @@ def test_bytes_that_are_no_text_in_the_environment_are_a_typed_error() -> None:
 def test_defaults_are_those_of_the_rooms_that_use_them() -> None:
     """node/ may not import them, so this is what keeps them equal."""
     config, raft, log = Config(), Options(), LogOptions()
-    for name in ("election_timeout_ms", "heartbeat_ms", "resend_ms", "snapshot_resend_ms"):
-        assert getattr(config.raft, name) == getattr(raft, name)
-    assert config.raft.lease_margin_percent == raft.lease_margin_percent
-    assert config.raft.append_bytes == raft.append_bytes_max
-    assert config.raft.inflight_appends == raft.inflight_max
-    assert config.raft.uncommitted_bytes == raft.uncommitted_bytes_max
-    assert config.raft.cache_bytes == raft.cache_bytes_max
+    for part in fields(config.raft):  # the same names, so that a worker can pass them on
+        assert getattr(config.raft, part.name) == getattr(raft, part.name)
     for name in ("segment_bytes", "index_every_bytes", "zero_ahead_bytes"):
         assert getattr(config.storage, name) == getattr(log, name)
-    fields = ReplicaSettings.__dataclass_fields__
-    assert config.storage.flush_entries == fields["flush_every_entries"].default
-    assert config.storage.snapshot_entries == fields["snapshot_every_entries"].default
-    assert config.storage.keep_entries == fields["keep_entries"].default
+    replica = ReplicaSettings.__dataclass_fields__
+    assert config.storage.flush_entries == replica["flush_every_entries"].default
+    assert config.storage.snapshot_entries == replica["snapshot_every_entries"].default
+    assert config.storage.keep_entries == replica["keep_entries"].default
 
 
 def test_loading_needs_nothing_slow() -> None:

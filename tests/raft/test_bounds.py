@@ -110,7 +110,7 @@ def test_append_stays_within_its_bounds(group: Group) -> None:
 
 
 def test_window_bounds_what_is_under_way(group: Group) -> None:
-    host = leader(group, inflight_max=4)
+    host = leader(group, inflight_appends_max=4)
     for number in range(20):
         group.propose(1, b"%d" % number)
     assert len(group.under_way(1, 2)) == 4

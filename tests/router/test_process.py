@@ -161,7 +161,7 @@ def test_status_is_what_the_supervisor_told(router: RouterProcess) -> None:
     indexes = ("term", "commit_index", "applied_index", "durable_index", "truncation_index")
     rows = [
         {"id": shard, "pid": 10 + shard, "core": None, "role": "leader", "leader": 1}
-        | {"state": "serving", "restarts": shard}
+        | {"state": "serving", "restarts": shard, "digest": "00ff" * 4}
         | dict.fromkeys(indexes, 4)
         for shard in range(2)
     ]

@@ -175,6 +175,7 @@ def row(shard: int, **changes: Any) -> dict[str, Any]:
     indexes = dict.fromkeys(("commit_index", "applied_index", "durable_index"), 7)
     fields = {"id": shard, "pid": 100 + shard, "core": shard, "role": "leader", "leader": 1}
     fields |= {"term": 3, **indexes, "truncation_index": 1, "state": "serving", "restarts": 0}
+    fields["digest"] = "0123456789abcdef"
     return fields | changes
 
 
@@ -207,6 +208,7 @@ def test_status_shows_every_local_shard_also_before_it_was_heard_of() -> None:
     assert list(found.states) == ["starting", "fenced"]
     assert list(found.pids) == [None, 101]
     assert list(found.restarts) == [0, 4]
+    assert list(found.digests) == [0, 0x0123456789ABCDEF]
 
 
 def test_newer_table_is_followed_and_an_older_one_is_not() -> None:

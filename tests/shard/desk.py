@@ -37,6 +37,7 @@ class Counter:
             directory=f"shard-{shard}",
             direct="tcp://127.0.0.1:1",
             ipc="ipc://nowhere",
+            nodes={1: "tcp://127.0.0.1:1"},
         )
         member = member_id(shard, 1)
         self.now_ms = 1_000
@@ -64,6 +65,7 @@ class Counter:
             self.effects,
             wall_ms=lambda: WALL_MS,
             send=lambda message, frames: self.sent.append((int(message.envelope[0]), [*frames])),
+            carry=lambda *_: False,
             forward=self._forward,
             status=lambda: b"",
         )

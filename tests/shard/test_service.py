@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shardnode.shard.duties import SESSIONS_EVERY_MS, SWEEP_EVERY_MS
+from shardnode.shard.legacy import RETRY_MS
 from shardnode.wire.errors import (
     Conflict,
     InvalidRequest,
@@ -282,7 +283,7 @@ def test_owner_that_cannot_be_reached_or_is_silent_is_told_in_time() -> None:
     counter = Counter(shards=4)
     counter.reachable = False
     assert counter.drain(legacy(Kind.GET, Get(key_of(3)))) == []
-    counter.drain(later_ms=501)
+    counter.drain(later_ms=RETRY_MS)
     (reply,) = counter.late()
     with pytest.raises(Unavailable, match="shard 3"):
         decode_reply(reply)

@@ -130,3 +130,24 @@ def test_front_truncation_outlives_the_override_that_it_rests_on() -> None:
         log = open_log(files)
         assert (log.anchor.index, log.commit_watermark) == (0, 0)
         assert contents(log) in ([], [record(1, size=2000)])
+
+
+def test_front_truncation_never_begins_the_log_in_a_history_that_was_overridden() -> None:
+    """A segment was begun after records that an override then made void. As long as that override
+    stands in it, what lies before it stays: without it, damage to the override would leave a log
+    that begins, as if committed, with what never was."""
+    files = disk(0)
+    log = filled(files, 30)
+    first_of_last = log._timeline.segments[-1].header.anchor.index
+    log.append_batch(run(first_of_last - 2, first_of_last + 1, term=2), commit=first_of_last)
+    log.sync()
+    log.truncate_front(first_of_last)
+    begins = log._timeline.segments[0].header
+    assert (begins.anchor, begins.anchor.index < first_of_last - 2) == (log.anchor, True)
+    for index in range(log.first_index, log.last_index + 1):
+        assert log.term(index) == (1 if index < first_of_last - 2 else 2)
+    while log._timeline.segments[-1].header.anchor.index <= first_of_last + 1:
+        log.append_batch([record(log.last_index + 1, term=2, size=300)])
+        log.sync()
+    log.truncate_front(log.last_index)
+    assert log.anchor.index > first_of_last, "the next segment begins where all is settled"

@@ -94,6 +94,7 @@ def test_row_has_what_the_worker_said() -> None:
         "truncation_index": 0,
         "state": "serving",
         "restarts": 1,
+        "digest": "0" * 16,
     }
 
 

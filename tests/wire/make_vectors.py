@@ -73,6 +73,7 @@ STATUS = StatusFound(
     truncation_indexes=[12, 0],
     states=["serving", "parked"],
     restarts=[0, 9],
+    digests=[0x0123456789ABCDEF, 0],
 )
 TOPOLOGY = TopologyFound(
     cluster="main",
@@ -83,6 +84,7 @@ TOPOLOGY = TopologyFound(
     replica_shards=[0, 1],
     replica_nodes=[1, 2],
     replica_endpoints=["tcp://10.0.0.1:7500", "tcp://10.0.0.2:7501"],
+    cluster_id=0xFEDCBA9876543210,
 )
 
 BATCH = streams.MessageBatch(

@@ -1,0 +1,248 @@
+"""Load for a cluster under test: concurrent clients whose operations are all recorded.
+
+    with Load(cluster.addresses, workers=8) as load:
+        …                                        # faults
+        load.stop()                              # waits for what is under way
+    findings = check_by_index(load.operations)
+
+The one rule: every worker is a client of its own with a session of its own, keeps to the keys of
+one shard, and has one operation under way. So a shard without a leader holds up no other, and an
+order within one worker is an order for everybody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from random import Random
+from typing import Self
+
+from shardnode.client import AsyncClient, Client, Do, If, InvalidRequest, ShardnodeError
+from shardnode.testing.history import Operation, Recorder, longest_gap_s
+
+MIX = {"put": 4, "get": 4, "cas": 3, "delete": 1, "plain delete": 1, "swap": 3, "get swapped": 1}
+"""How often each kind comes up."""
+
+LEASE_READS = 0.3
+"""The part of reads that go without a round: they promise the same."""
+
+
+class Load:
+    """Runs in a thread of its own between `start` and `stop`."""
+
+    def __init__(
+        self,
+        addresses: Sequence[str],
+        *,
+        workers: int = 8,
+        keys_per_shard: int = 6,
+        timeout: float = 5.0,
+        pause_s: float = 0.002,
+        seed: int = 0,
+        prefix: str = "key",
+    ) -> None:
+        self._addresses = list(addresses)
+        self._workers = workers
+        self._timeout = timeout
+        self._pause_s = pause_s
+        self._seed = seed
+        self.recorder = Recorder()
+        self.keys = self._choose_keys(prefix, keys_per_shard)
+        """Shard → its keys. Of each, `/a` and `/b` are the cells of one that is only swapped."""
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="load", daemon=True)
+        self._error: BaseException | None = None
+
+    @property
+    def operations(self) -> list[Operation]:
+        """What was recorded so far."""
+        return self.recorder.operations
+
+    def _choose_keys(self, prefix: str, count: int) -> dict[int, list[bytes]]:
+        with Client(self._addresses, timeout=30.0) as client:
+            table = client.topology().table
+        keys: dict[int, list[bytes]] = {shard: [] for shard in range(table.shards)}
+        number = 0
+        while any(len(chosen) < count for chosen in keys.values()):
+            # In braces, so that whatever is appended to it stays on its shard.
+            key = f"{{{prefix}-{number}}}".encode()
+            chosen = keys[table.shard_of_key(key)]
+            if len(chosen) < count:
+                chosen.append(key)
+            number += 1
+        return keys
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """No new operations; wait for those under way."""
+        self._stopping.set()
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._stopping.set()
+        self._thread.join()
+
+    def longest_gap_s(self, begin_ns: int, end_ns: int | None = None) -> dict[int, float]:
+        """Shard → the longest time without an acknowledged write."""
+        until_ns = time.monotonic_ns() if end_ns is None else end_ns
+        operations = list(self.operations)
+        return {shard: longest_gap_s(operations, shard, begin_ns, until_ns) for shard in self.keys}
+
+    def wait_acknowledged(self, count: int = 1, timeout: float = 30.0) -> None:
+        """Until so many more writes of every shard were acknowledged."""
+        begin, deadline = len(self.operations), time.monotonic() + timeout
+        while True:
+            fresh = [o for o in self.operations[begin:] if o.is_write and o.status == "ok"]
+            missing = [s for s in self.keys if sum(o.shard == s for o in fresh) < count]
+            if not missing:
+                return
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"shards {missing} acknowledged too little within {timeout} s")
+            time.sleep(0.02)
+
+    # In the thread.
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._run_all())
+        except BaseException as error:  # the main thread raises it from `stop`
+            self._error = error
+
+    async def _run_all(self) -> None:
+        shards = sorted(self.keys)
+        await asyncio.gather(
+            *(self._work(number, shards[number % len(shards)]) for number in range(self._workers))
+        )
+
+    async def _work(self, number: int, shard: int) -> None:
+        worker = Worker(self.recorder, number, shard, Random(self._seed * 1_000 + number))
+        async with AsyncClient(self._addresses, timeout=self._timeout) as client:
+            while not self._stopping.is_set():
+                await worker.step(client, worker.random.choice(self.keys[shard]))
+                await asyncio.sleep(worker.random.uniform(0, 2 * self._pause_s))
+
+
+class Worker:
+    """One client's operations, one after another."""
+
+    def __init__(self, recorder: Recorder, process: int, shard: int, random: Random) -> None:
+        self._recorder = recorder
+        self._process = process
+        self._shard = shard
+        self.random = random
+        self._known: dict[bytes, tuple[bytes | None, int]] = {}
+        """What this worker last saw of a key; a cas builds on it."""
+        self._count = 0
+        self._kinds: dict[str, Callable[[AsyncClient, bytes], Awaitable[None]]] = {
+            "put": self._put,
+            "get": self._get,
+            "cas": self._cas,
+            "delete": self._delete,
+            "plain delete": self._plain_delete,
+            "swap": self._swap,
+            "get swapped": self._get_swapped,
+        }
+
+    async def step(self, client: AsyncClient, key: bytes) -> None:
+        kind = self.random.choices(list(MIX), weights=list(MIX.values()))[0]
+        begin = len(self._recorder.operations)
+        try:
+            await self._kinds[kind](client, key)
+        except InvalidRequest:
+            raise  # a mistake in this file
+        except ShardnodeError as error:
+            operation = next(
+                o for o in self._recorder.operations[begin:] if o.process == self._process
+            )
+            operation.ended_with(error)
+            self._known.pop(key, None)
+
+    def _begin(self, kind: str, key: bytes, **about: object) -> Operation:
+        return self._recorder.begin(self._process, kind, key, shard=self._shard, **about)
+
+    def _unique(self) -> bytes:
+        self._count += 1
+        return b"%d-%d" % (self._process, self._count)
+
+    async def _put(self, client: AsyncClient, key: bytes) -> None:
+        operation = self._begin("put", key, value=(value := self._unique()))
+        operation.ok(await client.put(key, value))
+        self._known[key] = value, operation.version or 0
+
+    async def _get(self, client: AsyncClient, key: bytes) -> None:
+        level = "lease" if self.random.random() < LEASE_READS else "linearizable"
+        operation = self._begin("get", key)
+        entry = await client.get_entry(key, consistency=level)  # type: ignore[arg-type]
+        if entry is None:
+            operation.ok(seen_version=0)
+        else:
+            operation.ok(seen=entry.value, seen_version=entry.version)
+        self._known[key] = operation.seen, operation.seen_version or 0
+
+    async def _cas(self, client: AsyncClient, key: bytes) -> None:
+        if key not in self._known:
+            await self._get(client, key)
+            return
+        expected, version = self._known.pop(key)
+        operation = self._begin(
+            "cas", key, value=(value := self._unique()), expected=expected, expected_version=version
+        )
+        operation.ok(await client.cas(key, value, version=version))
+        self._known[key] = value, operation.version or 0
+
+    async def _delete(self, client: AsyncClient, key: bytes) -> None:
+        """A delete has no version of its own. The key written beside it has, and it is the same."""
+        operation = self._begin("delete", key)
+        grave = Do.put(key + b"/grave", self._unique())
+        found, beside = (await client.transact(then=[Do.delete(key), grave])).results
+        operation.ok(beside.version, seen_version=found.version)
+        self._known[key] = None, 0
+
+    async def _swap(self, client: AsyncClient, key: bytes) -> None:
+        """Reads and writes in one entry, whatever is there: the chain of swaps shows every effect
+        that came twice. A transaction names a key once, so the value moves between two cells."""
+        operation = self._begin("swap", key + b"/swap", value=(value := self._unique()))
+        a, b = key + b"/a", key + b"/b"
+        done = await client.transact(
+            compare=[If.exists(a)],
+            then=[Do.delete(a), Do.put(b, value)],
+            otherwise=[Do.delete(b), Do.put(a, value)],
+        )
+        found, written = done.results
+        operation.ok(written.version, seen_version=found.version)
+
+    async def _get_swapped(self, client: AsyncClient, key: bytes) -> None:
+        operation = self._begin("get", key + b"/swap")
+        cells = (await client.transact(then=[Do.get(key + b"/a"), Do.get(key + b"/b")])).results
+        found = max(cells)
+        operation.ok(seen=found.value, seen_version=found.version)
+
+    async def _plain_delete(self, client: AsyncClient, key: bytes) -> None:
+        operation = self._begin("delete", key)
+        operation.ok(existed=bool(await client.delete(key)))
+        self._known[key] = None, 0
+
+
+def read_all(load: Load, client: Client, *, process: int = -1) -> None:
+    """Record what every key holds; after the load has stopped that is the final state."""
+    for shard, keys in load.keys.items():
+        for key in keys:
+            operation = load.recorder.begin(process, "get", key, shard=shard)
+            entry = client.get_entry(key)
+            if entry is None:
+                operation.ok(seen_version=0)
+            else:
+                operation.ok(seen=entry.value, seen_version=entry.version)
+            operation = load.recorder.begin(process, "get", key + b"/swap", shard=shard)
+            found = max(client.transact(then=[Do.get(key + b"/a"), Do.get(key + b"/b")]).results)
+            operation.ok(seen=found.value, seen_version=found.version)
