@@ -1,7 +1,8 @@
 """Every setting of a node: its type, its default, its bounds and its reason.
 
 A section of the TOML file is a class here and a key is a field; a duration's field ends in `_ms`, a
-bound of consensus in `_max`, and their keys do not. `configs/reference.toml` is this file in TOML, and a test keeps it so.
+bound of consensus in `_max`, and their keys do not. `configs/reference.toml` is this file in TOML,
+and a test keeps it so.
 
 The one rule: a `Config` is complete and right. It is frozen, it comes from `config_load` or from
 these defaults, and nobody who holds one looks at files or the environment again.

@@ -45,7 +45,7 @@ ENTRIES_MAX: Final = 4096
 """Per append; a sender stays below by `Options.append_entries_max`. It bounds what the objects of
 a message cost beyond its bytes: about 300 bytes for each entry."""
 
-HANDLE_BYTES_MAX: Final = 1024
+HANDLE_BYTES_MAX: Final = 4096
 """A snapshot's handle is a name, never its contents."""
 
 _ENVELOPE: Final = ("cluster", "source", "target", "term")

@@ -229,6 +229,13 @@ class Raft(Member):
             )
             follower.reply_append(self, offer, accepted=True, match=snapshot.index)
 
+    @property
+    def lagging_index(self) -> int:
+        """What all members are known to have: whoever leads should keep the log after it."""
+        if self.role is not Role.LEADER:
+            return self.commit_index
+        return min((each.held for each in self.progress.values()), default=self.commit_index)
+
     # -- what we tell the outside -------------------------------------------------------------
 
     def ready(self) -> Ready | None:

@@ -55,6 +55,11 @@ class Progress:
         """The highest stamp it echoed: rounds and leases count these."""
         self.recovery = 0
 
+    @property
+    def held(self) -> int:
+        """What the member has, or will have when it has installed what it was offered."""
+        return self.snapshot_index if self.mode is Mode.SNAPSHOT else self.match
+
     def probe(self, now_ms: int) -> None:
         """Send one append and wait: the end of what the two logs share is not known."""
         self.mode = Mode.PROBE

@@ -22,6 +22,8 @@ from shardnode.storage.recovery import Recovered, recover
 from shardnode.storage.snapshots import SnapshotMeta, SnapshotStore
 from shardnode.storage.superblock import Superblock
 
+KEEP_ENTRIES = 8_192
+
 
 @dataclass(frozen=True, slots=True)
 class ReplicaSettings:
@@ -50,7 +52,11 @@ class ReplicaSettings:
     """Take one that often; 0: only when a member needs it. The log is cut behind what is durable
     elsewhere, with or without snapshots."""
 
-    keep_entries: int = 8192
+    lag_bytes_max: int = 512 << 20
+    """The log is kept for members that lag as long as it is smaller than this; they need a snapshot
+    afterwards."""
+
+    keep_entries: int = KEEP_ENTRIES
     """Entries kept behind durable effects, so that a member slightly behind needs only the log."""
 
 

@@ -15,7 +15,7 @@ then `flush_slice()` once per turn of its loop until it gives an index. `flush` 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 from operator import attrgetter
@@ -56,8 +56,10 @@ _PARTITION = attrgetter("partition")
 class Effects:
     """What has been applied, over one engine."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, path: str = "") -> None:
+        """`path`: where the engine has its files, if it has any."""
         self.engine = engine
+        self.path = path
         self.keyvalue = KeyValue(engine)
         self.control = Control()
         self.applied_index = 0
@@ -221,11 +223,7 @@ class Effects:
         """The state at `applied_index`: the same bytes on every replica. The keys are read from
         a pinned commit, so applying may go on while the pieces are taken."""
         self.flush(self.membership)
-        parts: dict[str, Iterable[bytes]] = {
-            name: [blob] for name, blob in self._blobs(b"").items()
-        }
-        parts[_KEYS] = _pack_keys(self.engine.pin())
-        return dict(sorted(parts.items()))
+        return snapshot_parts(self.engine.blob, self.engine.pin())[2]
 
     def restore(self, index: int, membership: bytes, names: Sequence[str], part: ReadPart) -> None:
         """Replace everything, durably and at once; until then the old state stays."""
@@ -264,12 +262,27 @@ class Effects:
         self.control.load(self.engine.blob("control"))
 
 
+def snapshot_parts(
+    blob: Callable[[str], bytes], items: Iterator[list[Item]]
+) -> tuple[int, bytes, Mapping[str, Iterable[bytes]]]:
+    """(index, membership, files) of a snapshot of what an engine has committed. The membership
+    stands in the manifest, so the files are the same bytes on every replica."""
+    index, membership, partitions, digest = msgpack.unpackb(blob(_EFFECTS))
+    parts: dict[str, Iterable[bytes]] = {
+        name: [blob(name)] for name in _PARTS if name not in (_EFFECTS, _KEYS)
+    }
+    parts[_EFFECTS] = [bytes(msgpack.packb([index, b"", partitions, digest]))]
+    parts[_KEYS] = _pack_keys(items)
+    return index, membership, dict(sorted(parts.items()))
+
+
 def open_effects(directory: str, engine: str, storage: Mapping[str, Any]) -> Effects:
     """The effects of the shard in a directory; `storage` is the section of the configuration."""
     options = EngineOptions()
     if "table_bytes" in storage:
         options = replace(options, table_bytes=storage["table_bytes"])
-    return Effects(open_engine(engine, join(directory, "kv"), options))
+    path = join(directory, "kv")
+    return Effects(open_engine(engine, path, options), path if engine == "lmdb" else "")
 
 
 _NO_SUCH_PARTITION = refuse(InvalidRequest("expected a partition of this shard, found another"))

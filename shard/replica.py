@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from enum import Enum
 from typing import NamedTuple
@@ -24,20 +25,15 @@ from shardnode.raft import (
     Raft,
     ReadGrant,
     Ready,
-    SnapshotRef,
 )
-from shardnode.shard.boot import ReplicaSettings, boot, restore, snapshot_ref
+from shardnode.shard.boot import ReplicaSettings, boot
+from shardnode.shard.builder import Builder
+from shardnode.shard.copies import Busy, Copies, Send
 from shardnode.shard.machine import StateMachine
-from shardnode.shard.transfer import Download, Piece, Pull, serve
-from shardnode.storage.errors import NoSpace, SnapshotCorrupt
+from shardnode.shard.transfer import Piece, Pull
+from shardnode.storage.errors import NoSpace
 from shardnode.storage.files import Files
 from shardnode.storage.log import SegmentedLog
-from shardnode.storage.records import Anchor
-
-Send = Callable[[Sequence[Message | Pull | Piece]], None]
-
-SNAPSHOTS_KEPT = 2
-"""The newest, and the one before it for members that are just fetching it."""
 
 
 class Fate(Enum):
@@ -98,7 +94,11 @@ class Replica:
         rng: random.Random,
         now_ms: int,
         send: Send,
+        builder: Builder | None = None,
+        busy: Busy = nullcontext,
     ) -> None:
+        """`builder` makes snapshots beside the loop; without one they are made at once. `busy`
+        surrounds what may take long."""
         booted = boot(settings, files, machine)
         self.settings = settings
         self.machine = machine
@@ -123,22 +123,19 @@ class Replica:
         self.refused_reads: list[int] = []
         self.counters: Counter[str] = Counter()
         self._send = send
-        self._download: Download | None = None
+        self.copies = Copies(self, send, builder=builder, busy=busy)
         self._waiting: dict[int, tuple[int, int]] = {}
         self._partition_indexes: dict[int, int] = {}
         self._counted_term = 0
-        self._flushed_index = machine.applied_index
-        self._snapshot_index = booted.snapshot.index if booted.snapshot else 0
+        self.flushed_index = machine.applied_index
+        self.snapshot_index = booted.snapshot.index if booted.snapshot else 0
 
     # -- in -----------------------------------------------------------------------------------
 
     def tick(self, now_ms: int) -> None:
         """The monotonic clock shows `now_ms`; call it before anything else of a drain."""
         self.raft.tick(now_ms)
-        if self._download is not None:
-            pull = self._download.tick(self.raft.now_ms)
-            if pull is not None:
-                self._send([pull])
+        self.copies.tick()
 
     def receive(self, message: Message | Pull | Piece) -> None:
         """A peer said something."""
@@ -147,12 +144,9 @@ class Replica:
         elif (message.cluster, message.target) != (self.settings.cluster, self.settings.member):
             self.counters["stranger"] += 1
         elif isinstance(message, Pull):
-            if message.doubt:
-                self._look_at_snapshot(message.snapshot)
-            piece_bytes = self.settings.transfer.piece_bytes
-            self._send([serve(self.snapshots, message, piece_bytes)])
+            self.copies.serve(message)
         else:
-            self._take_piece(message)
+            self.copies.take_piece(message)
 
     def propose(self, requests: Sequence[Request]) -> None:
         """Append requests as one run of entries. `raft.Refused` when this cannot be."""
@@ -195,14 +189,15 @@ class Replica:
             self.reads += ready.reads
             self.refused_reads += ready.refused_reads
             if ready.install is not None:
-                self._begin_download(ready.install, ready.install_from)
+                self.copies.begin_download(ready.install, ready.install_from)
         self._tidy()
 
     def close(self) -> None:
         """A clean stop: the next start finds everything committed, with nothing to redo."""
-        if self.machine.applied_index > self._flushed_index and not self.catching_up:
-            self._flush()
-        self._store_watermark(self._snapshot_index)
+        self.copies.close()
+        if self.machine.applied_index > self.flushed_index and not self.catching_up:
+            self.flush()
+        self.store_watermark(self.snapshot_index)
         self.log.close()
 
     def _persist(self, ready: Ready) -> bool:
@@ -226,7 +221,7 @@ class Replica:
         self.counters["disk_full"] += 1
         self.raft.append_failed()
         fate = Fate.LOST if len(self.raft.membership.everyone) == 1 else Fate.UNKNOWN
-        self._resolve(range(self.raft.log.last_index + 1, ready.persist_index + 1), fate)
+        self.resolve(range(self.raft.log.last_index + 1, ready.persist_index + 1), fate)
         self._counted_term = 0
 
     def _apply(self, entries: Sequence[Entry]) -> None:
@@ -243,11 +238,15 @@ class Replica:
                     self.outcomes.append(Outcome(token, fate, entry.index, reply))
         self.raft.applied(last)
 
-    def _resolve(self, indexes: Collection[int], fate: Fate) -> None:
+    def resolve(self, indexes: Collection[int], fate: Fate) -> None:
         for index in indexes:
             waiting = self._waiting.pop(index, None)
             if waiting is not None:
                 self.outcomes.append(Outcome(waiting[1], fate, index, b""))
+
+    def forget_waiting(self, index: int) -> None:
+        """A snapshot at `index` took the place of what was proposed: nobody knows its fate."""
+        self.resolve([each for each in self._waiting if each <= index], Fate.UNKNOWN)
 
     # -- durable state ------------------------------------------------------------------------
 
@@ -258,7 +257,7 @@ class Replica:
             replace(state, term=hard.term, vote=hard.vote, recovering=hard.recovering)
         )
 
-    def _store_watermark(self, snapshot_index: int) -> None:
+    def store_watermark(self, snapshot_index: int) -> None:
         """The commit watermark trails; no acknowledgement waits for it."""
         state = self.superblock.state
         assert state is not None
@@ -273,13 +272,14 @@ class Replica:
 
     def _tidy(self) -> None:
         applied, settings = self.machine.applied_index, self.settings
-        if settings.flush_every_entries <= applied - self._flushed_index and not self.catching_up:
-            self._flush()
+        if settings.flush_every_entries <= applied - self.flushed_index and not self.catching_up:
+            self.flush()
+        self.copies.look_at_builder()
         periodic = settings.snapshot_every_entries
-        if self.raft.snapshot_wanted or 0 < periodic <= applied - self._snapshot_index:
-            self._take_snapshot()
+        if self.raft.snapshot_wanted or 0 < periodic <= applied - self.snapshot_index:
+            self.copies.take_snapshot()
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
         index = self.machine.applied_index
         try:
             self.machine.flush(self.membership_bytes())
@@ -300,41 +300,14 @@ class Replica:
 
     def flushed(self, index: int) -> None:
         """Effects through `index` are stored: the log behind them is needed by peers alone."""
-        self._flushed_index = index
+        self.flushed_index = index
         applied = self.raft.applied_index
         needed = min(applied - self.settings.keep_entries, self.machine.durable_index)
+        if self.log.size_bytes < self.settings.lag_bytes_max:
+            needed = min(needed, self.raft.lagging_index)
         if needed > self.log.anchor.index:
             self.log.truncate_front(needed)
             self.raft.compacted()
-
-    def _take_snapshot(self) -> None:
-        """Publish the state, for members that the log does not reach back to."""
-        index = self.machine.applied_index
-        if self.catching_up:
-            return
-        term = self.raft.log.term(index)
-        assert term is not None
-        self._flush()
-        try:
-            meta = self.snapshots.write(
-                index,
-                term,
-                self.log.chain(index),
-                self.membership_bytes(),
-                self.machine.snapshot(),
-            )
-        except NoSpace:
-            self.counters["snapshot_failed"] += 1
-            return
-        self._snapshot_index = index
-        self._store_watermark(index)
-        self._drop_old_snapshots()
-        self.raft.compacted(snapshot_ref(meta))
-
-    def _drop_old_snapshots(self) -> None:
-        kept = sorted(meta.index for meta in self.snapshots.list())[-SNAPSHOTS_KEPT:]
-        if kept:
-            self.snapshots.drop_below(kept[0])
 
     def _count_partitions(self) -> None:
         """A new leader learns how far each partition is numbered, from effects and the tail."""
@@ -349,89 +322,3 @@ class Replica:
                 first = entry.index + 1
         self._partition_indexes = counts
         self._counted_term = self.raft.term
-
-    # -- snapshots from a leader --------------------------------------------------------------
-
-    def _begin_download(self, ref: SnapshotRef, source: int) -> None:
-        """Fetch what the leader offers, unless we are at it already."""
-        current = self._download
-        if current is not None and current.source == source:
-            return
-        try:
-            self._download = download = Download(
-                self.snapshots,
-                ref,
-                source,
-                cluster=self.settings.cluster,
-                member=self.settings.member,
-                options=self.settings.transfer,
-                now_ms=self.raft.now_ms,
-            )
-        except NoSpace:
-            self._give_up_download()
-            return
-        if download.complete:
-            self._finish_download(download)
-        else:
-            self._send([download.first_pull()])
-
-    def _look_at_snapshot(self, snapshot: int) -> None:
-        """A member could not use it. When it is bad on our disk, make another to offer."""
-        meta = next((meta for meta in self.snapshots.list() if meta.id == snapshot), None)
-        if meta is None:
-            return
-        try:
-            self.snapshots.verify(meta)
-        except SnapshotCorrupt:
-            self.counters["snapshot_damaged"] += 1
-            self._take_snapshot()
-
-    def _give_up_download(self) -> None:
-        """The disk is full. The leader offers again, and what has arrived is not fetched twice."""
-        self.counters["download_failed"] += 1
-        self._download = None
-
-    def _take_piece(self, piece: Piece) -> None:
-        download = self._download
-        if download is None or (piece.source, piece.snapshot) != (
-            download.source,
-            download.meta.id,
-        ):
-            self.counters["stale_piece"] += 1
-        elif piece.gone:
-            self._download = None
-        else:
-            self._keep_piece(download, piece)
-
-    def _keep_piece(self, download: Download, piece: Piece) -> None:
-        try:
-            pull = download.take(piece, self.raft.now_ms)
-        except NoSpace:
-            self._give_up_download()
-            return
-        if pull is not None:
-            self._send([pull])
-        elif download.complete:
-            self._finish_download(download)
-
-    def _finish_download(self, download: Download) -> None:
-        self._download = None
-        if not self.raft.needs_snapshot(download.ref):
-            return
-        try:
-            meta = download.finish()
-        except SnapshotCorrupt:
-            self.counters["snapshot_corrupt"] += 1
-            self._send([download.complaint()])
-            return
-        except NoSpace:
-            self._give_up_download()
-            return
-        if meta.index > self.machine.applied_index:
-            restore(self.machine, self.snapshots, meta)
-        self.log.reset(Anchor(meta.index, meta.term, meta.chain))
-        self.raft.installed(download.ref)
-        self._snapshot_index = meta.index
-        self._flushed_index = self.machine.applied_index
-        self._store_watermark(meta.index)
-        self._resolve([index for index in self._waiting if index <= meta.index], Fate.UNKNOWN)

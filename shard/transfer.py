@@ -40,12 +40,19 @@ class Piece:
     gone: bool = False
 
 
+BURST_MS = 200
+"""How much of what was not used may be made up for."""
+
+
 @dataclass(frozen=True, slots=True)
 class TransferOptions:
     """Bounds of one transfer."""
 
     piece_bytes: int = 1 << 20
     """One piece per round trip: large enough to fill a local link, small enough to be polite."""
+
+    bytes_per_s: int = 128 << 20
+    """What a member takes at most: a snapshot must leave room for everything else."""
 
     retry_ms: int = 500
     """A pull without an answer for this long is asked again."""
@@ -82,25 +89,39 @@ class Download:
         self._member = member
         self._options = options
         self._asked_ms = now_ms
+        self._waits = False
+        self._room = options.bytes_per_s * BURST_MS // 1_000
+        self._room_ms = now_ms
 
     def first_pull(self) -> Pull:
         """What to send to begin, or to go on after an interruption."""
         return self._pull()
 
     def tick(self, now_ms: int) -> Pull | None:
-        """Ask again after silence."""
-        if now_ms - self._asked_ms < self._options.retry_ms:
+        """Ask for the next piece when there is room again, and again after silence."""
+        if not self._waits and now_ms - self._asked_ms < self._options.retry_ms:
             return None
-        self._asked_ms = now_ms
-        return self._pull()
+        return self._ask(now_ms)
 
     def take(self, piece: Piece, now_ms: int) -> Pull | None:
         """Keep a piece and ask for the next; None when nothing is left to ask."""
         if piece.offset != self._receiver.offset:
             return None
         self._receiver.write(piece.offset, piece.data)
+        return None if self.complete else self._ask(now_ms)
+
+    def _ask(self, now_ms: int) -> Pull | None:
+        """The next pull, unless we have had our share for the moment."""
+        options = self._options
+        burst = options.bytes_per_s * BURST_MS // 1_000
+        gained = (now_ms - self._room_ms) * options.bytes_per_s // 1_000
+        self._room, self._room_ms = min(burst, self._room + gained), now_ms
         self._asked_ms = now_ms
-        return None if self.complete else self._pull()
+        self._waits = self._room < 0
+        if self._waits:
+            return None
+        self._room -= options.piece_bytes
+        return self._pull()
 
     @property
     def complete(self) -> bool:

@@ -14,13 +14,15 @@ import logging
 import os
 import random
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 from shardnode.raft import Membership, Message, Options, ProtocolViolation, Raft, Role
 from shardnode.raft.messages import TimeoutNow
-from shardnode.shard.boot import ReplicaSettings
+from shardnode.shard.boot import KEEP_ENTRIES, ReplicaSettings
+from shardnode.shard.builder import ProcessBuilder
 from shardnode.shard.channel import Channel
 from shardnode.shard.comparing import Comparing
 from shardnode.shard.control import NOTHING, Wish
@@ -165,11 +167,17 @@ class Worker:
 
     def _recover(self) -> None:
         """Open everything; lines go out meanwhile, because this may take long."""
+        with self._busy():
+            self._open()
+
+    @contextmanager
+    def _busy(self) -> Iterator[None]:
+        """While this takes, another thread says that we are alive."""
         done = threading.Event()
         beat = threading.Thread(target=self._beat, args=(done,), daemon=True)
         beat.start()
         try:
-            self._open()
+            yield
         finally:
             done.set()
             beat.join()
@@ -199,6 +207,8 @@ class Worker:
             rng=random.Random(),
             now_ms=self._now_ms(),
             send=self._peers.send if self._peers is not None else _nobody,
+            builder=ProcessBuilder(root, self.effects.path) if self.effects.path else None,
+            busy=self._busy,
         )
         self.service = Service(
             settings,
@@ -438,4 +448,6 @@ def replica_settings(settings: WorkerSettings, directory: str) -> ReplicaSetting
             **{name: value for name, value in storage.items() if name in LogOptions.__slots__}
         ),
         flush_every_entries=1 << 62,  # the loop flushes in slices
+        snapshot_every_entries=storage.get("snapshot_entries", 0),
+        keep_entries=storage.get("keep_entries", KEEP_ENTRIES),
     )

@@ -77,6 +77,33 @@ class _Environment:
         return int(_INDEX.unpack(found)[0]) if found else 0
 
 
+class LmdbReader:
+    """The last commit of an environment that another process has open; nothing is changed."""
+
+    def __init__(self, directory: str) -> None:
+        names = [name for name in RealFiles(directory).listdir("") if _GENERATION.fullmatch(name)]
+        path = f"{directory}/{max(names)}"
+        with _translated(path, opening=True):
+            self._env = lmdb.open(path, max_dbs=len(_DATABASES), readonly=True, readahead=True)
+            self._keys, _, self._blobs = (
+                self._env.open_db(name, create=False) for name in _DATABASES
+            )
+            self._txn = self._env.begin(db=self._keys)
+
+    def blob(self, name: str) -> bytes:
+        return bytes(self._txn.get(name.encode(), b"", db=self._blobs))
+
+    def batches(self, count: int) -> Iterator[list[Item]]:
+        """All items in order."""
+        items = iter(self._txn.cursor())
+        while batch := list(islice(items, count)):
+            yield batch
+
+    def close(self) -> None:
+        self._txn.abort()
+        self._env.close()
+
+
 class LmdbStore:
     """The environment in a directory of the operating system, made when it is missing."""
 

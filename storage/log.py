@@ -136,6 +136,11 @@ class SegmentedLog:
         """The highest lower bound of the commit index that is known from the log alone."""
         return self._timeline.commit
 
+    @property
+    def size_bytes(self) -> int:
+        """What all segments hold together."""
+        return sum(segment.end for segment in self._timeline.segments)
+
     def append_batch(self, records: Sequence[RecordTuple], commit: int = 0) -> None:
         """Write records that follow each other and continue the log, or override its end.
 

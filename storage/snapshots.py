@@ -31,7 +31,7 @@ from shardnode.storage.publish import TEMPORARY, make_dir, publish_dir, set_asid
 from shardnode.storage.receiver import PARTIAL, Receiver
 from shardnode.storage.verify import check_file, check_size, checked_chunks
 
-__all__ = ["Damaged", "Receiver", "SnapshotFile", "SnapshotMeta", "SnapshotStore"]
+__all__ = ["Damaged", "Receiver", "SnapshotFile", "SnapshotMeta", "SnapshotStore", "write_parts"]
 
 SNAPSHOTS_DIRECTORY = "snapshots"
 QUARANTINE_DIRECTORY = "quarantine"
@@ -78,21 +78,32 @@ class SnapshotStore:
     ) -> SnapshotMeta:
         """Write and publish a snapshot, durable at return; until then nothing of it shows."""
         temporary = join(self._path, f"{index:020}{TEMPORARY}")
-        self._remove_tree(temporary)
         try:
-            self._files.mkdir(temporary)
-            described = []
-            for name, chunks in contents.items():
-                hashed = _Hashed(chunks)
-                write_file(self._files, join(temporary, check_name(name)), hashed)
-                described.append(SnapshotFile(name, hashed.size, hashed.checksum))
-            meta = SnapshotMeta(index, term, chain, membership, tuple(described))
-            write_file(self._files, join(temporary, MANIFEST_NAME), [meta.encode()])
+            described = write_parts(self._files, temporary, contents)
         except NoSpace:
             with suppress(StorageError):  # what stays is swept at the next open
                 self._remove_tree(temporary)
             raise
+        return self.adopt(temporary, SnapshotMeta(index, term, chain, membership, described))
+
+    def adopt(self, temporary: str, meta: SnapshotMeta) -> SnapshotMeta:
+        """Publish what `write_parts` has written into a temporary directory of this store."""
+        try:
+            write_file(self._files, join(temporary, MANIFEST_NAME), [meta.encode()])
+        except NoSpace:
+            with suppress(StorageError):
+                self._remove_tree(temporary)
+            raise
         return self._publish(temporary, meta)
+
+    def discard(self, temporary: str) -> None:
+        """Remove what will not be published."""
+        self._remove_tree(temporary)
+
+    @property
+    def building(self) -> str:
+        """The temporary directory for a snapshot that is written beside the loop."""
+        return join(self._path, f"building{TEMPORARY}")
 
     def read(self, meta: SnapshotMeta, name: str, offset: int, size: int) -> bytes:
         """Up to `size` bytes of one file; fewer only at its end. Not checked: see `read_file`."""
@@ -231,6 +242,21 @@ class SnapshotStore:
     def _remove_tree(self, path: str) -> None:
         if self._files.exists(path):
             self._files.remove_tree(path)
+
+
+def write_parts(
+    files: Files, temporary: str, contents: Mapping[str, Iterable[bytes]]
+) -> tuple[SnapshotFile, ...]:
+    """Write the files of a snapshot into a new directory, synced; what they are."""
+    if files.exists(temporary):
+        files.remove_tree(temporary)
+    files.mkdir(temporary)
+    described = []
+    for name, chunks in contents.items():
+        hashed = _Hashed(chunks)
+        write_file(files, join(temporary, check_name(name)), hashed)
+        described.append(SnapshotFile(name, hashed.size, hashed.checksum))
+    return tuple(described)
 
 
 class _Hashed:
