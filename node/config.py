@@ -226,11 +226,6 @@ class Storage:
         "Effects kept in memory before they are flushed; while one table is flushed another fills,"
         " so a shard needs twice this. Also about what is redone after a crash.",
     )
-    flush_entries: int = setting(
-        4_096,
-        Integer(1, 1 << 20),
-        "How far effects may run ahead of their durable form; bounds the redo after a crash.",
-    )
     snapshot_entries: int = setting(
         0, Integer(0, 1 << 30), "A snapshot every so many entries; 0: only when a member needs one."
     )

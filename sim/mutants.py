@@ -197,9 +197,9 @@ MUTANTS = (
     # Snapshots and compaction.
     Mutant(
         "hash chain broken at a snapshot",
-        "shard.replica",
-        "        self.log.reset(Anchor(meta.index, meta.term, meta.chain))\n",
-        "        self.log.reset(Anchor(meta.index, meta.term, 0))\n",
+        "shard.copies",
+        "        replica.log.reset(Anchor(meta.index, meta.term, meta.chain))\n",
+        "        replica.log.reset(Anchor(meta.index, meta.term, 0))\n",
     ),
     Mutant(
         "received snapshot not verified",

@@ -305,7 +305,6 @@ def test_defaults_are_those_of_the_rooms_that_use_them() -> None:
     for name in ("segment_bytes", "index_every_bytes", "zero_ahead_bytes"):
         assert getattr(config.storage, name) == getattr(log, name)
     replica = ReplicaSettings.__dataclass_fields__
-    assert config.storage.flush_entries == replica["flush_every_entries"].default
     assert config.storage.snapshot_entries == replica["snapshot_every_entries"].default
     assert config.storage.keep_entries == replica["keep_entries"].default
 

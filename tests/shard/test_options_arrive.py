@@ -17,13 +17,8 @@ from shardnode.shard.worker import replica_settings
 OTHER: dict[str, Any] = {"engine": "memory"}
 """Values that differ from the default where one more would not do."""
 
-NOT_YET = {
-    path: pytest.mark.xfail(reason="replica_settings does not pass it on")
-    for path in ("storage.flush_entries", "storage.snapshot_entries", "storage.keep_entries")
-}
-
 PATHS = [
-    pytest.param(path, marks=NOT_YET.get(path, ()))
+    path
     for path, each in SETTINGS.items()
     if each.section in ("raft", "storage") and not each.planned
 ]
