@@ -98,7 +98,7 @@ class Routes:
             for endpoint in others:
                 if self.silent.get((shard, endpoint), 0.0) <= now:
                     return endpoint
-        return (others or up or [None])[0]
+        return next(iter(others or up), None)
 
     def silence(self, shard: int | None, endpoint: str, now: float) -> None:
         """A request for a shard waited at `endpoint` in vain; its node's other way is no better."""

@@ -33,6 +33,7 @@ def report(worker: Worker) -> dict[str, Any]:
         counters |= {f"raft_{name}": count for name, count in replica.raft.counters.items()}
         counters |= {f"replica_{name}": count for name, count in replica.counters.items()}
         counters["watches"] = len(service.watches)
+    counters |= worker.traffic
     line["counters"] = counters
     return line
 

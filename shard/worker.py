@@ -14,29 +14,25 @@ import logging
 import os
 import random
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from shardnode.raft import Membership, Message, Options, ProtocolViolation, Raft, Role
-from shardnode.raft.messages import TimeoutNow
+from shardnode.raft import Membership, Options, ProtocolViolation, Raft, Role
 from shardnode.shard.boot import KEEP_ENTRIES, ReplicaSettings
 from shardnode.shard.builder import ProcessBuilder
 from shardnode.shard.channel import Channel
-from shardnode.shard.comparing import Comparing
-from shardnode.shard.control import NOTHING, Wish
+from shardnode.shard.company import Company
+from shardnode.shard.control import NOTHING
 from shardnode.shard.effects import Effects, open_effects
 from shardnode.shard.greeting import ASK_EVERY_MS, Greeting
-from shardnode.shard.lanes import Incoming, Lanes
-from shardnode.shard.letters import Carry, Check, Hello
-from shardnode.shard.peers import Peers
+from shardnode.shard.lanes import Lanes
+from shardnode.shard.letters import Hello
 from shardnode.shard.replica import Replica
 from shardnode.shard.reports import report, status_found
 from shardnode.shard.service import Service
 from shardnode.shard.settings import WorkerSettings
-from shardnode.shard.steward import Steward
-from shardnode.shard.transfer import Piece, Pull
 from shardnode.shard.waiting import Desk
 from shardnode.storage.errors import Corrupt as Corrupted
 from shardnode.storage.errors import NoSpace, StorageError
@@ -44,7 +40,7 @@ from shardnode.storage.files import RealFiles
 from shardnode.storage.options import LogOptions
 from shardnode.storage.superblock import COPIES
 from shardnode.wire.errors import Corrupt, ShardnodeError, Unavailable
-from shardnode.wire.frames import Frame, return_address
+from shardnode.wire.frames import return_address
 from shardnode.wire.placement import PlacementTable, split_member_id
 from shardnode.wire.routing import LEGACY_SHARD
 
@@ -58,11 +54,13 @@ COMMITTING_MS = 2
 FLUSH_SLICE_KEYS = 2_000
 """Keys moved to the engine between two drains: about four milliseconds."""
 
+FLUSH_ENTRIES_MAX = 500_000
+"""Requests without effect fill no table but the log, which is cut behind flushed effects."""
+
 FENCED_FILE = "fenced"
 """In the directory of a shard whose state was found to be wrong: it stays out after a restart."""
 
 Clock = Callable[[], int]
-Plain = Message | Pull | Piece | Hello | Check
 
 log = logging.getLogger("shardnode.shard")
 
@@ -87,16 +85,18 @@ class Worker:
         is_front = settings.shard == LEGACY_SHARD  # the only one that passes requests on
         self._lanes = Lanes(settings.direct, settings.ipc, others if is_front else {})
         self._lanes.poller.register(channel.source)
-        self._wish = Wish(settings.nodes_version, dict(settings.nodes))
-        self._routers = dict(settings.nodes)
-        self._peers = self._open_peers()
-        self._comparing = Comparing(settings.cluster_id, settings.member)
-        self._steward: Steward | None = None
+        self._company = Company(settings, self._lanes) if settings.peer_listen else None
         self._blank = settings.joins
         self._told_wish = 0
         self._told: tuple[Any, ...] = ()
         self._told_ms = 0
         self._told_epoch = 0
+
+    @property
+    def traffic(self) -> dict[str, int]:
+        """What the sockets counted: drops, strangers."""
+        peers = self._company.counters if self._company is not None else {}
+        return {**self._lanes.counters, **peers}
 
     def run(self) -> None:
         """Recover, then serve until told to stop."""
@@ -129,24 +129,9 @@ class Worker:
 
     # -- boot ---------------------------------------------------------------------------------
 
-    def _open_peers(self) -> Peers | None:
-        settings = self.settings
-        if not settings.peer_listen:
-            return None
-        lanes = self._lanes
-        peers = Peers(
-            lanes.context,
-            lanes.poller,
-            settings.peer_listen,
-            shard=settings.shard,
-            cluster=settings.cluster_id,
-        )
-        peers.use(settings.peers(self._wish.members))
-        return peers
-
     def _greet(self) -> None:
         """At first boot among others, find out whether the group is new."""
-        settings, peers = self.settings, self._peers
+        settings, peers = self.settings, self._company
         others = [member for member in settings.voters if member != settings.member]
         if peers is None or not others or superblock_exists(settings.directory):
             return
@@ -196,7 +181,7 @@ class Worker:
                 raise Corrupted(file.read().strip(), path=path)
 
     def _open(self) -> None:
-        settings = self.settings
+        settings, company = self.settings, self._company
         root, name = os.path.split(settings.directory)
         files = RealFiles(root)
         self.effects = open_effects(settings.directory, settings.engine, settings.storage)
@@ -206,7 +191,7 @@ class Worker:
             machine=self.effects,
             rng=random.Random(),
             now_ms=self._now_ms(),
-            send=self._peers.send if self._peers is not None else _nobody,
+            send=company.send if company is not None else _nobody,
             builder=ProcessBuilder(root, self.effects.path) if self.effects.path else None,
             busy=self._busy,
         )
@@ -215,38 +200,26 @@ class Worker:
             self.replica,
             self.effects,
             wall_ms=self._wall_ms,
-            send=self._send,
+            send=company.reply if company is not None else self._lanes.send,
             forward=self._lanes.forward,
-            carry=self._carry,
+            carry=company.carry if company is not None else _nowhere,
             status=lambda: status_found(self),
         )
-        self.service.wish = self._wish
-        self._steward = Steward(self.replica, settings.shard)
+        if company is not None:
+            self.service.wish = company.wish
+            company.introduce(self.replica)
         if self.effects.table is not None:
             self.service.use_table(self.effects.table)
-
-    def _send(self, to: Incoming, frames: Sequence[Frame]) -> None:
-        """Answer a message, by the way it came."""
-        if to.lane is not None:
-            self._lanes.send(to, frames)
-        elif self._peers is not None:
-            source, token = (int.from_bytes(part, "big") for part in to.envelope)
-            settings = self.settings
-            letter = Carry(settings.cluster_id, settings.member, source, token, True, frames)
-            self._peers.post(letter)
-
-    def _carry(self, token: int, frames: Sequence[Frame]) -> bool:
-        """Send a request to the member that leads."""
-        settings, replica = self.settings, self.replica
-        if self._peers is None or replica is None or not replica.raft.leader:
-            return False
-        leader = replica.raft.leader
-        letter = Carry(settings.cluster_id, settings.member, leader, token, False, frames)
-        return leader != settings.member and self._peers.post(letter)
 
     def _fence(self, why: str) -> None:
         self.state, self.error = "fenced", why
         log.error("shard %d is FENCED: %s", self.settings.shard, why)
+
+    def _fence_for_good(self, why: str) -> None:
+        """… also after a restart."""
+        self._fence(why)
+        with open(os.path.join(self.settings.directory, FENCED_FILE), "w") as file:
+            file.write(f"{why}\n")
 
     # -- the loop -----------------------------------------------------------------------------
 
@@ -258,20 +231,18 @@ class Worker:
 
     def _serve(self, service: Service) -> None:
         replica, effects = service.replica, service.effects
-        letters = self._peers.drain() if self._peers is not None else ()
+        company = self._company
+        letters = company.drain() if company is not None else []
         messages = self._lanes.drain()
         # The clock is read after the requests came in: a lease must cover all of them.
         now_ms = self._now_ms()
         try:
             replica.tick(now_ms)
-            for letter in letters:
-                if isinstance(letter, Carry):
-                    self._take_carried(letter, service, messages)
-                else:
-                    self._take_letter(letter, replica)
+            if company is not None:
+                messages += company.take(letters, service)
             service.take(messages, now_ms)
-            if self._steward is not None:
-                self._steward.tend(self._wish, now_ms)
+            if company is not None:
+                company.tend(now_ms)
             replica.pump()
             if len(service.legacy):
                 for frames in self._lanes.forwarded():
@@ -286,54 +257,14 @@ class Worker:
             raise
         self._judge_state(replica.raft)
         self._follow_table(service)
-        if effects.checks or self._comparing.news:
-            self._compare(replica.raft, effects)
-
-    def _take_letter(
-        self, letter: Message | Pull | Piece | Hello | Check, replica: Replica
-    ) -> None:
-        if isinstance(letter, Hello):
-            self._answer(letter, replica)
-        elif isinstance(letter, Check):
-            self._comparing.heard(letter, replica.raft.membership)
-        else:
-            if isinstance(letter, TimeoutNow) and self._steward is not None:
-                self._steward.handed(letter.term)
-            replica.receive(letter)
-
-    def _take_carried(self, letter: Carry, service: Service, messages: list[Incoming]) -> None:
-        if letter.target != self.settings.member:
-            service.counters["carried_strangers"] += 1
-        elif letter.is_reply:
-            service.legacy.answered(letter.token, [bytes(frame) for frame in letter.frames])
-        else:
-            envelope = (letter.source.to_bytes(8, "big"), letter.token.to_bytes(8, "big"))
-            messages.append(Incoming(None, envelope, [bytes(each) for each in letter.frames]))
-
-    def _compare(self, raft: Raft, effects: Effects) -> None:
-        """Tell the others what our state hashes to, and look at what they have told."""
-        checks, effects.checks = effects.checks, []
-        for index, digest in checks:
-            letters = self._comparing.own(index, digest, raft.membership)
-            if self._peers is not None:
-                self._peers.send(letters)
-        why = self._comparing.verdict(raft.membership)
+        why = company.compare(effects) if company is not None else ""
         if why:
-            self._fence(why)
-            with open(os.path.join(self.settings.directory, FENCED_FILE), "w") as file:
-                file.write(f"{why}\n")
-
-    def _answer(self, hello: Hello, replica: Replica) -> None:
-        """A member that boots for the first time wants to know whether the group is new."""
-        if hello.asks and self._peers is not None:
-            has_data = replica.raft.term > 0 or replica.log.last_index > 0
-            me = self.settings.member
-            self._peers.send([Hello(hello.cluster, me, hello.source, has_data, asks=False)])
+            self._fence_for_good(why)
 
     def _judge_state(self, raft: Raft) -> None:
         if raft.recovering:
             self.state = "recovering"
-        elif self._wish.version and self._is_out(raft):
+        elif self._company is not None and self._company.is_out:
             self.state = "removed"
         elif self.state == "removed":
             self.state = "recovering"
@@ -344,11 +275,6 @@ class Worker:
         ):
             self.state = "serving"
 
-    def _is_out(self, raft: Raft) -> bool:
-        """Not wanted any more, and no leader talks to us."""
-        settings = self.settings
-        return settings.node not in self._wish.members and not raft.leader
-
     def _flush_some(self, replica: Replica, effects: Effects) -> None:
         if effects.flushing:
             try:
@@ -358,11 +284,16 @@ class Worker:
                 return
             if index is not None:
                 replica.flushed(index)
-        elif effects.wants_flush and not replica.catching_up:
+        elif not replica.catching_up and (
+            effects.wants_flush
+            or effects.applied_index - replica.flushed_index >= FLUSH_ENTRIES_MAX
+        ):
             effects.begin_flush(replica.membership_bytes())
 
     def _turn_away(self, error: ShardnodeError) -> None:
         """Nobody is served: say why, to everybody."""
+        if self._company is not None and self.state == "fenced":
+            self._company.drain()  # unheard, but not left to pile up
         desk = Desk(self.settings.shard, self._lanes.send)
         for message in self._lanes.drain():
             desk.refuse(message, return_address(message.frames), error)
@@ -377,26 +308,10 @@ class Worker:
                 table = PlacementTable.decode(base64.b64decode(line["table"]))
                 if table.epoch > self.service.table.epoch:
                     self.service.use_table(table)
-            if "members" in line and line["members_version"] >= self._wish.version:
-                self._use_members(line["members_version"], line["members"])
-
-    def _use_members(self, version: int, members: Mapping[str, str]) -> None:
-        """The nodes that are wanted. One that is not any more keeps its connection while it is in
-        the group: it has to hear that it leaves."""
-        nodes = {int(node): router for node, router in members.items()}
-        self._wish = Wish(version, nodes)
-        self._routers |= nodes
-        if self.service is not None:
-            self.service.wish = self._wish
-        if self._peers is not None:
-            self._peers.use(self.settings.peers({**self._parting(nodes), **nodes}))
-
-    def _parting(self, wanted: Mapping[int, str]) -> dict[int, str]:
-        if self.replica is None or self._peers is None:
-            return {}
-        group = {split_member_id(each)[1] for each in self.replica.raft.membership.everyone}
-        known = self._routers
-        return {node: known[node] for node in group & known.keys() if node not in wanted}
+            if "members" in line and self._company is not None:
+                self._company.use_members(line["members_version"], line["members"])
+                if self.service is not None:
+                    self.service.wish = self._company.wish
 
     def _follow_table(self, service: Service) -> None:
         table = service.effects.table
@@ -428,6 +343,11 @@ class Worker:
 def superblock_exists(directory: str) -> bool:
     """Whether this shard has booted before."""
     return any(os.path.exists(os.path.join(directory, name)) for name in COPIES)
+
+
+def _nowhere(*_: object) -> bool:
+    """… and nobody to send anything on to."""
+    return False
 
 
 def _nobody(_: object) -> None:
