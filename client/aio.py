@@ -108,8 +108,8 @@ class AsyncEngine:
         core, now = self.core, self.loop.time()
         try:
             while True:
-                self._links.pump(now)
                 core.tick(now)
+                self._links.pump(now)  # what is due now leaves now
                 if not core.finished:
                     break
                 finished, core.finished = core.finished, []

@@ -10,16 +10,7 @@ does this, with the same clock for every `now`:
 3. Wake whoever waits for the calls in `finished`, and empty it.
 4. Sleep no longer than `wake_at`.
 
-What becomes of a refused request:
-
-    NotLeader            to the leader it names, the same bytes
-    WrongShard           ends the exchange; its call asks for the table, and groups its keys anew
-    Overloaded           the same bytes, after a pause
-    Unavailable          the same bytes, after a pause, another way if there is one
-    SessionExpired       built anew in a new session; OutcomeUnknown if an earlier copy may have run
-    OutcomeUnknown       a write: the same bytes, after a pause, to learn the outcome
-    DeadlineExceeded     ends it, unless an earlier copy may have run
-    anything else        ends it; OutcomeUnknown if an earlier copy of a write may have run
+What becomes of a refused request stands in `fates`.
 """
 
 from __future__ import annotations
@@ -132,7 +123,7 @@ class Core:
         self._set_timer(exchange, min(exchange.deadline, now + attempt_s))
 
     def received(self, frames: Sequence[Frame], now: float, endpoint: str = "") -> None:
-        """A message came from `endpoint`. One that nobody waits for is dropped: a late reply to a repeated request,
+        """A message came. One that nobody waits for is dropped: a late reply to a repeated request,
         or nothing of ours."""
         try:
             reply = parse_reply(frames)
@@ -152,6 +143,8 @@ class Core:
             self._refused(exchange, error, now, said=bool(reply.header.code))
             return
         exchange.epoch = reply.header.epoch
+        if exchange.problem is not None and exchange.shard is not None:
+            self.routes.served(exchange.shard, endpoint)  # others had sent us on, or were silent
         self._finish(exchange, now, answer=answer)
 
     def connected(self, endpoint: str) -> None:
@@ -309,7 +302,7 @@ class Core:
     def _refused(
         self, exchange: Exchange, error: ShardnodeError, now: float, *, said: bool
     ) -> None:
-        """See the table at the top; `said`: the shard said so, else its answer was unreadable."""
+        """See the table in `fates`; `said`: the shard said so, else its answer was unreadable."""
         if said and not isinstance(error, OutcomeUnknown):
             exchange.no_effect()
         if isinstance(error, WrongShard):

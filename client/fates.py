@@ -2,6 +2,15 @@
 
 One rule: nothing is guessed. A write of which a copy may have run, and about which nobody can tell
 any more, is an `OutcomeUnknown`.
+
+    NotLeader            to the leader it names, the same bytes
+    WrongShard           ends the exchange; its call asks for the table, and groups its keys anew
+    Overloaded           the same bytes, after a pause
+    Unavailable          the same bytes, after a pause, another way if there is one
+    SessionExpired       built anew in a new session; OutcomeUnknown if an earlier copy may have run
+    OutcomeUnknown       a write: the same bytes, after a pause, to learn the outcome
+    DeadlineExceeded     ends it, unless an earlier copy may have run
+    anything else        ends it; OutcomeUnknown if an earlier copy of a write may have run
 """
 
 from __future__ import annotations

@@ -30,6 +30,7 @@ _WATCHED = (
 _EVENT = Struct("=H")  # how a monitor's message begins; zmq.utils.monitor would load asyncio
 _EVENTS = zmq.SocketOption.EVENTS
 _POLLIN = zmq.PollEvent.POLLIN
+_POLLOUT = zmq.PollEvent.POLLOUT
 
 _OPTIONS = {
     zmq.SocketOption.IMMEDIATE: 1,
@@ -103,8 +104,13 @@ class Links:
                 return
             touched, self._touched = self._touched, {}
             for link, has_event in touched.items():
-                if _has_news(link.socket):
+                ready = int(link.socket.getsockopt(_EVENTS))
+                if ready & _POLLIN:
                     self._receive(link, core, now)
+                if ready & _POLLOUT:
+                    # A send soon after another use of its socket does not see that the connection
+                    # has come up meanwhile. This look has, and nobody will tell us a second time.
+                    blocked.discard(link.endpoint)
                 if has_event and self._take_events(link, now):
                     blocked.discard(link.endpoint)
 

@@ -51,7 +51,11 @@ class Routes:
         if topology.epoch < self.epoch:
             return
         self.topology, self.table = topology, topology.table
-        self._leaders = {place.id: place.leader or 0 for place in topology.shards}
+        # A node that knows no leader may just be cut off from the one that we know.
+        known = self._leaders
+        self._leaders = {
+            place.id: place.leader or known.get(place.id, 0) for place in topology.shards
+        }
         nodes = [reachable(endpoint, asked) for endpoint in topology.nodes.values()]
         self._routers = list(dict.fromkeys([asked, *nodes, *self.seeds]))
         self._candidates = {}
@@ -63,6 +67,15 @@ class Routes:
         if self._leaders.get(shard) != leader:
             self._leaders[shard] = leader
             self._order(shard, self._routers[0])
+
+    def served(self, shard: int, endpoint: str) -> None:
+        """A shard's request was answered there: whoever is asked next, that is a good guess."""
+        topology = self.topology
+        if topology is None or shard >= len(topology.shards):
+            return
+        for node, replica in topology.shards[shard].replicas.items():
+            if reachable(replica, self._routers[0]) == endpoint:
+                self.lead(shard, node)
 
     def knows(self, node: int | None) -> bool:
         """Whether that is a node of the topology we have; a newer one may have been joined."""

@@ -234,6 +234,11 @@ class Storage:
         Integer(0, 1 << 30),
         "Entries kept behind durable effects, so that a member slightly behind needs only the log.",
     )
+    keep_bytes_max: int = setting(
+        256 * _MIB,
+        Size(0, 1024 * _GIB),
+        "Those are kept while the log is smaller than this; who lags more is sent a snapshot.",
+    )
 
 
 @dataclass(frozen=True, slots=True)

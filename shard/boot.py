@@ -23,6 +23,7 @@ from shardnode.storage.snapshots import SnapshotMeta, SnapshotStore
 from shardnode.storage.superblock import Superblock
 
 KEEP_ENTRIES = 8_192
+KEEP_BYTES_MAX = 256 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +53,12 @@ class ReplicaSettings:
     """Take one that often; 0: only when a member needs it. The log is cut behind what is durable
     elsewhere, with or without snapshots."""
 
-    lag_bytes_max: int = 512 << 20
-    """The log is kept for members that lag as long as it is smaller than this; they need a snapshot
-    afterwards."""
-
     keep_entries: int = KEEP_ENTRIES
-    """Entries kept behind durable effects, so that a member slightly behind needs only the log."""
+    """Entries kept behind durable effects, so that a member slightly behind needs only the log. A
+    leader keeps what its members lack, too."""
+
+    keep_bytes_max: int = KEEP_BYTES_MAX
+    """… while the log is smaller than this. Who lags more needs a snapshot."""
 
 
 @dataclass(slots=True)

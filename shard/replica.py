@@ -301,10 +301,10 @@ class Replica:
     def flushed(self, index: int) -> None:
         """Effects through `index` are stored: the log behind them is needed by peers alone."""
         self.flushed_index = index
-        applied = self.raft.applied_index
-        needed = min(applied - self.settings.keep_entries, self.machine.durable_index)
-        if self.log.size_bytes < self.settings.lag_bytes_max:
-            needed = min(needed, self.raft.lagging_index)
+        needed, settings = self.machine.durable_index, self.settings
+        if self.log.size_bytes < settings.keep_bytes_max:
+            kept = self.raft.applied_index - settings.keep_entries
+            needed = min(needed, kept, self.raft.lagging_index)
         if needed > self.log.anchor.index:
             self.log.truncate_front(needed)
             self.raft.compacted()

@@ -20,7 +20,7 @@ from dataclasses import replace
 from typing import Any
 
 from shardnode.raft import Membership, Options, ProtocolViolation, Raft, Role
-from shardnode.shard.boot import KEEP_ENTRIES, ReplicaSettings
+from shardnode.shard.boot import KEEP_BYTES_MAX, KEEP_ENTRIES, ReplicaSettings
 from shardnode.shard.builder import ProcessBuilder
 from shardnode.shard.channel import Channel
 from shardnode.shard.company import Company
@@ -370,4 +370,5 @@ def replica_settings(settings: WorkerSettings, directory: str) -> ReplicaSetting
         flush_every_entries=1 << 62,  # the loop flushes in slices
         snapshot_every_entries=storage.get("snapshot_entries", 0),
         keep_entries=storage.get("keep_entries", KEEP_ENTRIES),
+        keep_bytes_max=storage.get("keep_bytes_max", KEEP_BYTES_MAX),
     )

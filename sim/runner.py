@@ -114,7 +114,7 @@ class Run:
             flush_every_entries=rng.choice((1, 5, 40)),
             snapshot_every_entries=rng.choice((0, 10, 40, 150)),
             keep_entries=rng.choice((0, 5, 30)),
-            lag_bytes_max=0 if self.world.seed % 4 else 6 << 10,
+            keep_bytes_max=(0, 0, 3 << 10, 1 << 20)[self.world.seed % 4],
         )
 
     def go(self) -> Report:

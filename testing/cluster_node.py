@@ -38,6 +38,8 @@ class ClusterNode:
         self.data = folder / f"n{node_id}"
         self.config = folder / f"n{node_id}.toml"
         self.log_file = folder / f"n{node_id}.log"
+        self.http = "off"
+        """Where it serves HTTP from its next start on."""
         self._started = started
         self._process: subprocess.Popen[bytes] | None = None
         self._family: list[psutil.Process] = []
@@ -97,7 +99,7 @@ class ClusterNode:
         assert not self.is_running, f"node {self.id} runs already"
         self._log_begins = len(self.log)
         words = ["start", "--config", str(self.config), "--node-id", str(self.id)]
-        words += ["--data", str(self.data), "--http", "off"]
+        words += ["--data", str(self.data), "--http", self.http]
         environ = {k: v for k, v in os.environ.items() if not k.startswith("SHARDNODE_")}
         with self.log_file.open("ab") as log:
             self._process = subprocess.Popen(

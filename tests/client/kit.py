@@ -47,7 +47,7 @@ class Sent:
             frames = build_error(to, answer, shard=0, epoch=epoch)
         else:
             frames = build_reply(to, answer.encode(), shard=0, epoch=epoch)
-        self._bench.core.received(frames, self._bench.now)
+        self._bench.core.received(frames, self._bench.now, self.endpoint)
 
 
 class Bench:

@@ -170,6 +170,17 @@ def test_refused_batch_is_tried_one_by_one(node: FakeNode) -> None:
     run(node, work)
 
 
+def test_retry_leaves_when_its_pause_ends(node: FakeNode) -> None:
+    async def work(db: AsyncClient) -> None:
+        await db.put(b"warm", b"up")
+        node.rule("refuse", Unavailable("not now"), times=3)
+        begin = asyncio.get_running_loop().time()
+        await db.put(b"key", b"value")
+        assert asyncio.get_running_loop().time() - begin < 0.7
+
+    run(node, work)
+
+
 def test_each_caller_gets_the_error_of_its_own_shard(node: FakeNode) -> None:
     async def work(db: AsyncClient) -> None:
         await db.put(b"first", b"")

@@ -12,6 +12,7 @@ from shardnode.client.transactions import Do
 from shardnode.wire.errors import (
     DeadlineExceeded,
     InvalidRequest,
+    NotLeader,
     OutcomeUnknown,
     Unavailable,
 )
@@ -91,6 +92,64 @@ def test_silence_is_answered_by_the_same_bytes_another_way() -> None:
     assert (first.endpoint, again.endpoint) == (DIRECT[0, 1], ROUTER)
     again.answer(Written(9))
     assert call.result() == 9
+
+
+def test_node_that_hangs_is_left_for_one_that_knows_its_successor() -> None:
+    bench = Bench(nodes=3)
+    call = put(bench)
+    first = bench.one()
+    assert first.endpoint == DIRECT[0, 1]
+    bench.wait(1.0)
+    asked = []
+    for _ in range(4):  # they have not noticed yet, and still believe in the one that hangs
+        message = bench.next()
+        asked.append(message.endpoint)
+        message.answer(NotLeader("ask node 1", leader=1))
+    assert set(asked) == {DIRECT[0, 2], DIRECT[0, 3]}
+    bench.next().answer(NotLeader("ask node 3", leader=3))
+    successor = bench.next()
+    assert successor.endpoint == DIRECT[0, 3]
+    successor.answer(Written(9))
+    assert call.result() == 9
+    assert bench.now < 1_001.5
+
+
+def test_slow_leader_is_asked_again_after_its_answer_has_come() -> None:
+    bench = Bench(nodes=3)
+    call = put(bench)
+    first = bench.one()
+    bench.wait(1.0)
+    assert bench.one().endpoint == DIRECT[0, 2]
+    first.answer(Written(9))
+    assert call.result() == 9
+    get(bench)
+    assert bench.one().endpoint == DIRECT[0, 1]
+
+
+def test_leader_that_answered_is_believed_more_than_a_node_that_knows_none() -> None:
+    bench = Bench(nodes=3)
+    call = put(bench)
+    bench.one().answer(NotLeader("deposed, and cut off"))
+    [asked] = bench.sent()
+    assert asked.kind is Kind.TOPOLOGY
+    message = bench.next()
+    assert message.endpoint == DIRECT[0, 2]
+    message.answer(Written(9))
+    assert call.result() == 9
+    asked.answer(bench.topology(leader=0))
+    put(bench)
+    assert bench.one().endpoint == DIRECT[0, 2]
+
+
+def test_refusals_do_not_make_the_next_attempt_more_patient() -> None:
+    bench = Bench(nodes=3)
+    put(bench, 30.0)
+    for _ in range(6):
+        bench.next().answer(NotLeader("ask node 2", leader=2))
+    bench.next()
+    begin = bench.now
+    bench.next()
+    assert bench.now - begin <= 1.0
 
 
 def test_late_and_doubled_answers_are_dropped() -> None:

@@ -82,7 +82,7 @@ class Group:
             log=LogOptions(segment_bytes=1024, index_every_bytes=256, zero_ahead_bytes=0),
             transfer=TransferOptions(piece_bytes=64, retry_ms=100),
             repair=size > 1,
-            lag_bytes_max=0,
+            keep_bytes_max=0,
             **settings,
         )
         self.hosts = {member: Host(self, member) for member in range(1, size + 1)}
