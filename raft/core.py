@@ -236,6 +236,18 @@ class Raft(Member):
             return self.commit_index
         return min((each.held for each in self.progress.values()), default=self.commit_index)
 
+    def fetching_index(self, within_ms: int) -> int:
+        """Where the snapshot ends that a member, heard of within that time, still has to fetch: it
+        is worth nothing without the log after it."""
+        snapshot, anchor = self.snapshot, self.log.anchor_index
+        fetching = self.role is Role.LEADER and any(
+            each.match < anchor and self.now_ms - each.contact_ms < within_ms
+            for each in self.progress.values()
+        )
+        if snapshot is None or snapshot.index < anchor or not fetching:
+            return self.commit_index
+        return snapshot.index
+
     # -- what we tell the outside -------------------------------------------------------------
 
     def ready(self) -> Ready | None:

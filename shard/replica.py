@@ -36,6 +36,11 @@ from shardnode.storage.files import Files
 from shardnode.storage.log import SegmentedLog
 
 
+FETCH_FACTOR = 8
+FETCH_PATIENCE_MS = 60_000
+"""While a member fetches a snapshot, or was seen doing so a moment ago, the log may grow larger."""
+
+
 class Fate(Enum):
     """What became of a proposal."""
 
@@ -302,9 +307,12 @@ class Replica:
         """Effects through `index` are stored: the log behind them is needed by peers alone."""
         self.flushed_index = index
         needed, settings = self.machine.durable_index, self.settings
-        if self.log.size_bytes < settings.keep_bytes_max:
+        size, keep_max = self.log.size_bytes, settings.keep_bytes_max
+        if size < keep_max:
             kept = self.raft.applied_index - settings.keep_entries
             needed = min(needed, kept, self.raft.lagging_index)
+        elif size < FETCH_FACTOR * keep_max:
+            needed = min(needed, self.raft.fetching_index(FETCH_PATIENCE_MS))
         if needed > self.log.anchor.index:
             self.log.truncate_front(needed)
             self.raft.compacted()

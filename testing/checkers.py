@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -142,7 +142,8 @@ class _Shard:
                     nameless.append((operation, version))
                 else:
                     self._saw(operation, version, value)
-        for operation, version in nameless:
+        # Whoever saw one first has the fewest to choose its writer from.
+        for operation, version in sorted(nameless, key=lambda sight: sight[0].ended_ns):
             self._saw_version(operation, version)
 
     def _saw(self, operation: Operation, version: int, value: bytes) -> None:
@@ -199,6 +200,10 @@ class _Shard:
     def _check_what_writes_saw(self) -> None:
         """A cas, a swap or a delete saw what the entry before its own on this key had left."""
         for operation in self._operations:
+            if operation.status == "conflict" and operation.seen_version is not None:
+                if operation.seen_version == operation.expected_version:
+                    self._find("answer", f"{operation} found what it expected, and refused")
+                continue
             if operation.status != "ok" or operation.version is None:
                 continue
             for version, _ in sights(operation):
@@ -206,33 +211,31 @@ class _Shard:
                 left = before.version if before is not None and before.is_there else 0
                 if version == left:
                     continue
-                if version == 0 and self._may_be_deleted(operation, before):
+                if version == 0 and before is not None and self._may_be_deleted(operation, before):
                     continue
                 self._find("answer", f"{operation} saw version {version}, the log says {left}")
 
-    def _may_be_deleted(self, operation: Operation, since: Place | None) -> bool:
+    def _may_be_deleted(self, operation: Operation, since: Place) -> bool:
         """Whether a delete without a place can explain that `operation` saw nothing."""
-        if since is None:
-            return True
-        over = -1.0 if since.writer is None else since.writer.invoked_ns
+        begun = -1 if since.writer is None else since.writer.invoked_ns
         return any(
-            delete.invoked_ns < operation.ended_ns and delete.ended_ns > over
+            delete.ended_ns > begun and delete.invoked_ns < operation.ended_ns
             for delete in self._loose_deletes[operation.key]
         )
 
-    def _ranges(self, operation: Operation, version: int) -> Iterator[tuple[float, float]]:
-        """(first, last) log index after which a read could have seen this version."""
-        versions = self._versions.get(operation.key, [])
-        places = self._places[operation.key]
+    def _lowest(self, operation: Operation, version: int, floor: int) -> int | None:
+        """The first log index from `floor` on after which this version was there to be seen."""
+        versions, places = self._versions.get(operation.key, []), self._places[operation.key]
         if version:
-            at = bisect_right(versions, version)
-            yield version, versions[at] - 1 if at < len(versions) else INFINITY
-            return
-        for number, begin in enumerate([0, *versions]):
-            place = places[begin] if number else None
-            end = versions[number] - 1 if number < len(versions) else INFINITY
+            following = bisect_right(versions, version)
+            if following < len(versions) and versions[following] <= floor:
+                return None
+            return max(version, floor)
+        for number in range(bisect_right(versions, floor), len(versions) + 1):
+            place = places[versions[number - 1]] if number else None
             if place is None or not place.is_there or self._may_be_deleted(operation, place):
-                yield begin, end
+                return max(place.version if place else 0, floor)
+        return None
 
     # Real time.
 
@@ -262,15 +265,14 @@ class _Shard:
         if place is not None:
             return place.version
         for version, _ in sights(operation):
-            ranges = list(self._ranges(operation, version))
-            fitting = [max(first, floor) for first, last in ranges if last >= floor]
-            if fitting:
-                return int(min(fitting))
-            spans = ", ".join(f"{first} to {last}" for first, last in ranges) or "nowhere"
+            lowest = self._lowest(operation, version, floor)
+            if lowest is not None:
+                return lowest
+            what = f"version {version}" if version else "nothing"
             self._find(
                 "order",
-                f"{operation} saw what held {spans}, but something at {floor} had ended before it"
-                " began",
+                f"{operation} saw {what}, which was over when it began: something at {floor} had"
+                " ended",
             )
         return floor
 

@@ -79,7 +79,7 @@ class _Search:
     """One key."""
 
     def __init__(self, operations: list[Operation], budget: int) -> None:
-        self._operations = operations
+        self._operations = sorted(operations, key=lambda operation: operation.invoked_ns)
         self._budget = budget
         self._values = {
             version: value
@@ -87,27 +87,28 @@ class _Search:
             for version, value in told_versions(operation)
         }
         """Of versions: a name for a value that an answer did not tell."""
+        self._sights = [self._sight(operation) for operation in self._operations]
+        """What the key must have held before each."""
         self._open: set[int] = set()
         """Under way, certain to have their moment before they return."""
-        self._maybe: set[int] = set()
-        """With an unknown outcome, begun."""
+        self._maybe: dict[object, list[int]] = {}
+        """With an unknown outcome, begun; those together that are as good as each other."""
         self._states: set[State] = {State(None, frozenset(), frozenset())}
 
     def run(self) -> Operation | None:
         """The operation at which every explanation fails; None if one is left."""
-        useful = self._useful()
+        alike = self._alike()
         events = []
         for number, operation in enumerate(self._operations):
-            if operation.status == "unknown":
-                if number in useful:
-                    events.append((float(operation.invoked_ns), 0, number))
-            else:
-                events.append((float(operation.invoked_ns), 0, number))
+            events.append((float(operation.invoked_ns), 0, number))
+            if operation.status != "unknown":
                 events.append((operation.ended_ns, 1, number))
         for _, is_end, number in sorted(events):
             if not is_end:
-                is_certain = self._operations[number].status != "unknown"
-                (self._open if is_certain else self._maybe).add(number)
+                if self._operations[number].status != "unknown":
+                    self._open.add(number)
+                elif number in alike:
+                    self._maybe.setdefault(alike[number], []).append(number)
                 continue
             found = self._returned(number)
             if not found:
@@ -116,21 +117,23 @@ class _Search:
             self._states = found
         return None
 
-    def _useful(self) -> set[int]:
-        """Of the operations with an unknown outcome, those that could explain anything: a value
-        that nobody ever saw explains at most that a key was there, or was another."""
-        seen: set[bytes | None] = set()
-        vague = False
-        for operation in self._operations:
-            sight = self._sight(operation)
-            vague = vague or sight is SOMETHING or operation.status == "conflict"
-            if not isinstance(sight, _Any):
-                seen.add(sight)
-        return {
-            number
-            for number, operation in enumerate(self._operations)
-            if operation.status == "unknown" and (vague or operation.value in seen)
-        }
+    def _alike(self) -> dict[int, object]:
+        """Of the operations with an unknown outcome, those that could explain anything, and what
+        they have in common: all deletes, and all values that nobody ever saw. Such a value explains
+        at most that a key was there, or was another."""
+        vague = any(
+            sight is SOMETHING or operation.status == "conflict"
+            for sight, operation in zip(self._sights, self._operations, strict=True)
+        )
+        found: dict[int, object] = {}
+        for number, operation in enumerate(self._operations):
+            if operation.status != "unknown":
+                continue
+            if operation.value in self._sights:
+                found[number] = operation.value
+            elif vague:
+                found[number] = number if operation.kind == "cas" else ANYTHING
+        return found
 
     def _returned(self, number: int) -> set[State]:
         """Every state after the operation has had its moment, and is forgotten."""
@@ -153,30 +156,54 @@ class _Search:
 
     def _steps(self, state: State) -> Iterable[State]:
         for number in self._open - state.done:
-            if self._fits(self._operations[number], state.value):
+            if self._fits(number, state.value):
                 value = _after(self._operations[number], state.value)
                 yield self._with_reads(State(value, state.done | {number}, state.spent))
-        for number in self._maybe - state.spent:
-            operation = self._operations[number]
-            value = _after(operation, state.value)
-            if value != state.value and self._fits(operation, state.value):
-                yield self._with_reads(State(value, state.done, state.spent | {number}))
+        for number in self._next_maybes(state):
+            value = _after(self._operations[number], state.value)
+            if value != state.value and self._fits(number, state.value):
+                after = State(value, state.done, state.spent | {number})
+                yield from self._if_seen(after)
+
+    def _next_maybes(self, state: State) -> Iterable[int]:
+        """Of those that are alike, the first that is left: it can do what the others can."""
+        for group in self._maybe.values():
+            for number in group:
+                if number not in state.spent:
+                    yield number
+                    break
+
+    def _if_seen(self, state: State) -> Iterable[State]:
+        """What follows when an operation with an unknown outcome has had its moment: the next one
+        must depend on it, otherwise it explains nothing and need not have happened."""
+        with_reads = self._with_reads(state)
+        if with_reads is not state:
+            yield with_reads
+            return
+        for following in self._open - state.done:
+            if self._sights[following] is not ANYTHING and self._fits(following, state.value):
+                value = _after(self._operations[following], state.value)
+                yield self._with_reads(State(value, state.done | {following}, state.spent))
+        for following in self._next_maybes(state):
+            if self._sights[following] is not ANYTHING and self._fits(following, state.value):
+                value = _after(self._operations[following], state.value)
+                after = State(value, state.done, state.spent | {following})
+                yield from self._if_seen(after)
 
     def _with_reads(self, state: State) -> State:
         """Whatever only reads and fits now has its moment now: later it is no easier."""
         reads = {
             number
             for number in self._open - state.done
-            if _only_reads(self._operations[number])
-            and self._fits(self._operations[number], state.value)
+            if _only_reads(self._operations[number]) and self._fits(number, state.value)
         }
         return state._replace(done=state.done | reads) if reads else state
 
-    def _fits(self, operation: Operation, value: bytes | None) -> bool:
+    def _fits(self, number: int, value: bytes | None) -> bool:
         """Whether the operation could have had its answer from a key with this value."""
-        if operation.status == "conflict":
-            return value != operation.expected
-        sight = self._sight(operation)
+        operation, sight = self._operations[number], self._sights[number]
+        if operation.status == "conflict" and value == operation.expected:
+            return False
         if isinstance(sight, _Any):
             return sight is ANYTHING or value is not None
         return value == sight
@@ -185,7 +212,7 @@ class _Search:
         """What the key must have held before it."""
         if operation.kind == "cas" and operation.status != "conflict":
             return operation.expected  # with an unknown outcome: elsewhere it has no effect
-        if operation.status != "ok" or operation.kind == "put":
+        if operation.status == "unknown" or operation.kind == "put":
             return ANYTHING
         if operation.existed is False or operation.seen_version == 0:
             return None
@@ -193,7 +220,9 @@ class _Search:
             return operation.seen
         if operation.seen_version is not None:
             return self._values.get(operation.seen_version, SOMETHING)
-        return SOMETHING if operation.existed else None
+        if operation.existed:
+            return SOMETHING
+        return ANYTHING if operation.status == "conflict" else None
 
     def describe(self, stuck: Operation) -> str:
         """What cannot be explained, and what happened around it."""
