@@ -19,6 +19,7 @@ import time
 import urllib.request
 from pathlib import Path
 
+from shardnode import ShardnodeError
 from shardnode.testing.cluster import Cluster
 from shardnode.testing.cluster_node import ClusterNode
 
@@ -89,8 +90,8 @@ def main() -> int:
         writer = threading.Thread(target=write_on, args=(cluster, stop, took), daemon=True)
         writer.start()
         begun = time.monotonic()
-        interrupted = interrupt(cluster, behind, args)
-        behind.wait_ready(120)
+        interrupted = interrupt(cluster, behind, shard.applied_index, args)
+        cluster.wait_until(lambda: has_it(behind, shard.applied_index), "all of it", 120)
         stop.set()
         writer.join()
         digests = cluster.digests(120)[0]
@@ -107,24 +108,32 @@ def main() -> int:
     return int(not (equal and enough))
 
 
-def interrupt(cluster: Cluster, behind: ClusterNode, args: argparse.Namespace) -> int:
+def has_it(node: ClusterNode, index: int) -> bool:
+    """Whether a node has caught up."""
+    try:
+        return node.shard(0).applied_index >= index
+    except ShardnodeError:
+        return False
+
+
+def interrupt(cluster: Cluster, behind: ClusterNode, index: int, args: argparse.Namespace) -> int:
     """Kill the member each time it has received another part; how often that was possible."""
     # Counters are told about once a second: more arrives before it is seen.
     part = args.megabytes * 1_000_000 // (6 * args.interruptions)
     for number in range(args.interruptions):
         behind.launch()
         cluster.wait_until(
-            lambda: metric(behind, "snapshot_bytes_in") >= part or behind.is_ready,
+            lambda: metric(behind, "snapshot_bytes_in") >= part or has_it(behind, index),
             "a part of the snapshot",
             120,
         )
         got = metric(behind, "snapshot_bytes_in")
-        if behind.is_ready:
+        if has_it(behind, index):
             return number
         behind.kill()
         print(f"interrupted {number + 1}: {got / 1e6:.0f} MB in this run", flush=True)
     behind.launch()
-    return args.interruptions
+    return int(args.interruptions)
 
 
 if __name__ == "__main__":
