@@ -25,6 +25,7 @@ from shardnode.raft.messages import (
     Vote,
     VoteReply,
 )
+from shardnode.raft.progress import Progress
 from shardnode.raft.types import (
     Entry,
     HardState,
@@ -236,17 +237,29 @@ class Raft(Member):
             return self.commit_index
         return min((each.held for each in self.progress.values()), default=self.commit_index)
 
-    def fetching_index(self, within_ms: int) -> int:
-        """Where the snapshot ends that a member, heard of within that time, still has to fetch: it
-        is worth nothing without the log after it."""
+    def awaited_index(self, within_ms: int) -> int:
+        """The same of the members heard of within that time; for one that is fetching a snapshot,
+        where that ends: it is worth nothing without the log after it."""
         snapshot, anchor = self.snapshot, self.log.anchor_index
-        fetching = self.role is Role.LEADER and any(
-            each.match < anchor and self.now_ms - each.contact_ms < within_ms
-            for each in self.progress.values()
+        after = snapshot.index if snapshot is not None and snapshot.index >= anchor else anchor
+        return min(
+            (
+                max(each.match, after if each.match < anchor else 0)
+                for each in self._near(within_ms)
+            ),
+            default=self.commit_index,
         )
-        if snapshot is None or snapshot.index < anchor or not fetching:
-            return self.commit_index
-        return snapshot.index
+
+    def is_fetched_from(self, within_ms: int) -> bool:
+        """Whether a member heard of within that time needs our snapshot."""
+        return any(each.match < self.log.anchor_index for each in self._near(within_ms))
+
+    def _near(self, within_ms: int) -> list[Progress]:
+        if self.role is not Role.LEADER:
+            return []
+        return [
+            each for each in self.progress.values() if self.now_ms - each.contact_ms < within_ms
+        ]
 
     # -- what we tell the outside -------------------------------------------------------------
 

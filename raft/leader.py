@@ -142,6 +142,10 @@ def _out_of_reach(raft: Raft, progress: Progress) -> bool:
 
 
 def _offer_snapshot(raft: Raft, member: int, progress: Progress) -> None:
+    if _out_of_reach(raft, progress):
+        # An old snapshot is of no use, and nobody makes one for a member that may never return.
+        progress.probe_sent = True
+        return
     snapshot = raft.snapshot
     if snapshot is None or snapshot.index < raft.log.anchor_index:
         # A later probe offers what the caller takes because of this.

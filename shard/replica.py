@@ -38,7 +38,7 @@ from shardnode.storage.log import SegmentedLog
 
 FETCH_FACTOR = 8
 FETCH_PATIENCE_MS = 60_000
-"""While a member fetches a snapshot, or was seen doing so a moment ago, the log may grow larger."""
+"""For a member that is there, or was a moment ago, the log may grow larger."""
 
 
 class Fate(Enum):
@@ -312,7 +312,7 @@ class Replica:
             kept = self.raft.applied_index - settings.keep_entries
             needed = min(needed, kept, self.raft.lagging_index)
         elif size < FETCH_FACTOR * keep_max:
-            needed = min(needed, self.raft.fetching_index(FETCH_PATIENCE_MS))
+            needed = min(needed, self.raft.awaited_index(FETCH_PATIENCE_MS))
         if needed > self.log.anchor.index:
             self.log.truncate_front(needed)
             self.raft.compacted()

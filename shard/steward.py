@@ -23,7 +23,7 @@ from typing import NamedTuple
 from shardnode.raft import Membership, Raft, Refused, Role
 from shardnode.raft.progress import Mode
 from shardnode.shard.control import Wish
-from shardnode.shard.replica import Replica
+from shardnode.shard.replica import FETCH_PATIENCE_MS, Replica
 from shardnode.wire.placement import member_id
 
 LOOK_EVERY_MS = 200
@@ -97,6 +97,10 @@ class Steward:
             and not progress.recovery
         }
 
+    def _somebody_fetches(self) -> bool:
+        """A member is fetching our snapshot: another leader would offer another one."""
+        return self._replica.raft.is_fetched_from(FETCH_PATIENCE_MS)
+
     def _leave(self, step: Step, now_ms: int) -> bool:
         """Whether the lead goes to one that stays, before this member goes."""
         fit = sorted(self._caught_up(HAND_OVER_LAG_ENTRIES) & set(step.voters))
@@ -113,6 +117,7 @@ class Steward:
             heir != raft.member
             and raft.term != self._keeps_term
             and heir in self._caught_up(HAND_OVER_LAG_ENTRIES)
+            and not self._somebody_fetches()
         )
         if not fit:
             self._fit_since_ms = None
