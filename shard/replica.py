@@ -35,6 +35,7 @@ from shardnode.storage.errors import NoSpace
 from shardnode.storage.files import Files
 from shardnode.storage.log import SegmentedLog
 
+ALL = 1 << 62
 
 FETCH_FACTOR = 8
 FETCH_PATIENCE_MS = 60_000
@@ -183,19 +184,23 @@ class Replica:
 
     # -- out ----------------------------------------------------------------------------------
 
-    def pump(self) -> None:
-        """Do everything that consensus asks for; one write and one fsync per `Ready`."""
-        while (ready := self.raft.ready()) is not None:
+    def pump(self, entries_max: int = ALL) -> bool:
+        """Do everything that consensus asks for; one write and one fsync per `Ready`. False when
+        more than `entries_max` were applied and there may be more: others must have their turn."""
+        applied = 0
+        while applied < entries_max and (ready := self.raft.ready()) is not None:
             self._send(ready.messages)
             if self._persist(ready):
                 self._send(ready.after_persist)
             if ready.committed:
                 self._apply(ready.committed)
+                applied += len(ready.committed)
             self.reads += ready.reads
             self.refused_reads += ready.refused_reads
             if ready.install is not None:
                 self.copies.begin_download(ready.install, ready.install_from)
         self._tidy()
+        return applied < entries_max
 
     def close(self) -> None:
         """A clean stop: the next start finds everything committed, with nothing to redo."""

@@ -54,8 +54,13 @@ COMMITTING_MS = 2
 FLUSH_SLICE_KEYS = 2_000
 """Keys moved to the engine between two drains: about four milliseconds."""
 
-FLUSH_ENTRIES_MAX = 500_000
-"""Requests without effect fill no table but the log, which is cut behind flushed effects."""
+FLUSH_ENTRIES_MAX = 65_536
+"""Small requests, and those without effect, hardly fill a table: but applying them again after a
+crash takes as long as it did, some seconds for so many."""
+
+APPLY_SLICE_ENTRIES = 1_000
+"""Applied at most, or a little more, before everybody else has a turn: a restart may have much to
+redo, and must be heard meanwhile."""
 
 FENCED_FILE = "fenced"
 """In the directory of a shard whose state was found to be wrong: it stays out after a restart."""
@@ -87,6 +92,7 @@ class Worker:
         self._lanes.poller.register(channel.source)
         self._company = Company(settings, self._lanes) if settings.peer_listen else None
         self._blank = settings.joins
+        self._idle = True
         self._told_wish = 0
         self._told: tuple[Any, ...] = ()
         self._told_ms = 0
@@ -225,6 +231,8 @@ class Worker:
 
     def _patience_ms(self) -> int:
         effects = self.effects
+        if not self._idle:
+            return 0
         if effects is None or not effects.flushing:
             return IDLE_MS
         return COMMITTING_MS if effects.committing else 0
@@ -243,7 +251,7 @@ class Worker:
             service.take(messages, now_ms)
             if company is not None:
                 company.tend(now_ms)
-            replica.pump()
+            self._idle = replica.pump(APPLY_SLICE_ENTRIES)
             if len(service.legacy):
                 for frames in self._lanes.forwarded():
                     service.legacy.arrived(frames)

@@ -32,7 +32,7 @@ BASH = shutil.which("bash") or "bash"
 COMMANDS = (
     ".ci/run",
     "shardnode",
-    *(f"scripts/{n}" for n in ["lint", "mutants", "sim", "start", "test"]),
+    *(f"scripts/{n}" for n in ["lint", "mutants", "sim", "soak", "start", "test"]),
 )
 
 # An editable install, as far as the scripts can see: a note, a pause, and a path.
