@@ -15,7 +15,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from itertools import pairwise
 from pathlib import Path
 
@@ -92,6 +92,36 @@ def etcd(folder: Path) -> Iterator[int]:
     command += ["--listen-peer-urls", f"http://127.0.0.1:{peer}"]
     with running(command, port, folder):
         yield port
+
+
+@contextmanager
+def etcd_cluster(folder: Path, members: int = 3) -> Iterator[list[int]]:
+    """Several etcd members that replicate; the ports for clients."""
+    server = require("etcd", "etcd-server")
+    ports = [(free_port(), free_port()) for _ in range(members)]
+    everyone = ",".join(f"m{n}=http://127.0.0.1:{peer}" for n, (_, peer) in enumerate(ports))
+    with ExitStack() as stack:
+        processes = []
+        for number, (port, peer) in enumerate(ports):
+            command = [server, "--name", f"m{number}", "--log-level", "error"]
+            command += ["--data-dir", str(folder / f"m{number}"), "--initial-cluster", everyone]
+            command += ["--listen-client-urls", f"http://127.0.0.1:{port}"]
+            command += ["--advertise-client-urls", f"http://127.0.0.1:{port}"]
+            command += ["--listen-peer-urls", f"http://127.0.0.1:{peer}"]
+            command += ["--initial-advertise-peer-urls", f"http://127.0.0.1:{peer}"]
+            log = stack.enter_context((folder / f"log{number}").open("wb"))
+            process = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder)
+            stack.callback(_end, process)
+            processes.append((port, process))
+        for port, process in processes:
+            await_port(port, process)
+        time.sleep(1.5)  # it listens before it has a leader
+        yield [port for port, _ in ports]
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    process.wait(20)
 
 
 def etcd_puts(port: int) -> float:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from random import Random
 
 from shardnode.testing.cluster import Cluster
+from shardnode.testing.cluster_node import ClusterNode
 from shardnode.testing.proxy_stream import Faults
 
 RESUME_S = 3.0
@@ -100,6 +101,7 @@ def rolling(cluster: Cluster, _: Random) -> None:
         assert code == 0, f"node {node.id} ended with {code} after SIGTERM"
         node.start()
         cluster.wait_writable()
+        time.sleep(1.0)  # a node that was just elected may be the next to stop: one gap, not two
 
 
 def crash(cluster: Cluster, random: Random) -> None:
@@ -147,6 +149,43 @@ def reset(cluster: Cluster, random: Random) -> None:
         time.sleep(random.uniform(0.0, 0.5))
 
 
+def members(cluster: Cluster, random: Random) -> None:
+    """A node leaves the cluster and joins it again; with four nodes or more another one is killed
+    at some moment of that."""
+    victim = cluster.nodes[_victim(cluster, random)]
+    others = [node for node in cluster.nodes.values() if node is not victim]
+    dies = random.choice(others) if len(others) > 2 else None
+    with cluster.client(timeout=20) as client:
+        client.remove_member(victim.id)
+        if dies is not None and random.random() < 0.5:
+            _bounce(dies, random)
+        cluster.wait_until(lambda: _states(cluster, victim.id) == {"removed"}, "it to be out")
+        client.add_member(victim.id, victim.address)
+        if dies is not None and random.random() < 0.5:
+            _bounce(dies, random)
+        cluster.wait_until(lambda: _is_whole(cluster, victim.id), "it to be a voter again")
+
+
+def _bounce(node: ClusterNode, random: Random) -> None:
+    time.sleep(random.uniform(0.0, 0.5))
+    node.kill()
+    time.sleep(random.uniform(0.0, 1.0))
+    node.start()
+
+
+def _states(cluster: Cluster, node: int) -> set[str]:
+    status = cluster.statuses().get(node)
+    return {shard.state for shard in status.shards} if status is not None else set()
+
+
+def _is_whole(cluster: Cluster, node: int) -> bool:
+    status = cluster.statuses().get(node)
+    return status is not None and all(
+        shard.state == "serving" and shard.role in ("leader", "follower") and shard.leader
+        for shard in status.shards
+    )
+
+
 FAULTS: dict[str, tuple[Fault, float]] = {
     "kill": (kill, RESUME_S),
     "worker": (worker, RESUME_S),
@@ -162,6 +201,7 @@ FAULTS: dict[str, tuple[Fault, float]] = {
     "noise": (noise, RESUME_S),
     "corrupt": (corrupt, RESUME_S),
     "reset": (reset, RESUME_S),
+    "members": (members, RESUME_S),
 }
 """What happens, and how long a shard may acknowledge nothing."""
 
