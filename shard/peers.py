@@ -4,8 +4,11 @@ The one rule: consensus never waits behind anything else. It has a connection of
 peer; snapshots travel on another, requests that are carried for clients on a third. All of them
 are bounded: what does not fit is dropped and counted, and who waits for it asks again.
 
-    in    one ROUTER, bound; [identity] [shard prefix] [letter]
-    out   three DEALERs for each peer; [shard prefix] [letter]
+    in    one ROUTER, bound; [identity] [shard prefix] [letter] [checksum]
+    out   three DEALERs for each peer; [shard prefix] [letter] [checksum]
+
+The checksum is xxh3_64 of the letter: a bit that flipped on the way must not end up in a log as if
+the leader had written it.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 import zmq
+from xxhash import xxh3_64_digest
 
 from shardnode.raft import MalformedMessage
 from shardnode.shard import letters
@@ -99,8 +103,9 @@ class Peers:
             self.counters["peer_unknown"] += 1
             return False
         lane = sockets[_LANES.get(type(letter), CONSENSUS)]
+        data = letters.encode(letter)
         try:
-            lane.send_multipart((self._prefix, letters.encode(letter)), zmq.NOBLOCK)
+            lane.send_multipart((self._prefix, data, xxh3_64_digest(data)), zmq.NOBLOCK)
         except zmq.Again:
             self.counters["peer_dropped"] += 1
             return False
@@ -115,8 +120,11 @@ class Peers:
                 message = receive(zmq.NOBLOCK)
             except zmq.Again:
                 break
-            if len(message) != 3 or message[1] != self._prefix:
+            if len(message) != 4 or message[1] != self._prefix:
                 self.counters["peer_strangers"] += 1
+                continue
+            if xxh3_64_digest(message[2]) != message[3]:
+                self.counters["peer_damaged"] += 1
                 continue
             try:
                 letter = letters.decode(message[2])

@@ -1,0 +1,105 @@
+"""The sockets between members: what arrives is what was sent, and nothing else gets through."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import zmq
+from xxhash import xxh3_64_digest
+
+from shardnode.shard import letters
+from shardnode.shard.letters import Carry, Hello, Letter
+from shardnode.shard.peers import Peers
+from shardnode.shard.transfer import Piece
+from shardnode.wire.placement import member_id
+
+CLUSTER, SHARD = 9, 3
+ONE, TWO = member_id(SHARD, 1), member_id(SHARD, 2)
+
+
+@contextmanager
+def two() -> Iterator[tuple[Peers, Peers, str]]:
+    """Node 1, which is connected to node 2."""
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    with tempfile.TemporaryDirectory(prefix="sn-") as folder:
+        ends = {node: f"ipc://{folder}/{node}" for node in (1, 2)}
+        pair = [
+            Peers(context, zmq.Poller(), ends[node], shard=SHARD, cluster=CLUSTER)
+            for node in (1, 2)
+        ]
+        try:
+            pair[0].use({2: ends[2]})
+            yield pair[0], pair[1], ends[2]
+        finally:
+            context.destroy(linger=0)
+
+
+def arrived(peers: Peers, count: int = 1) -> list[Letter]:
+    found: list[Letter] = []
+    deadline = time.monotonic() + 5
+    while len(found) < count and time.monotonic() < deadline:
+        found += peers.drain()
+        time.sleep(0.005)
+    return found
+
+
+def post(peers: Peers, letter: Letter) -> None:
+    """Nothing waits for a connection that is not there yet, so try until it is."""
+    deadline = time.monotonic() + 5
+    while not peers.post(letter):
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def test_letters_of_every_lane_arrive() -> None:
+    sent: list[Letter] = [
+        Hello(CLUSTER, ONE, TWO, False, True),
+        Piece(CLUSTER, ONE, TWO, 5, 0, b"x" * 100_000),
+        Carry(CLUSTER, ONE, TWO, 7, False, [b"a", b""]),
+    ]
+    with two() as (one, other, _):
+        for letter in sent:
+            post(one, letter)
+        assert sorted(arrived(other, 3), key=repr) == sorted(sent, key=repr)
+
+
+def test_damage_strangers_and_nonsense_are_dropped_and_counted() -> None:
+    good = letters.encode(Hello(CLUSTER, ONE, TWO, False, True))
+    foreign = letters.encode(Hello(CLUSTER + 1, ONE, TWO, False, True))
+    prefix = SHARD.to_bytes(4, "big")
+    flipped = bytes([good[0], good[1] ^ 4, *good[2:]])
+    messages = {
+        "peer_damaged": [[prefix, flipped, xxh3_64_digest(good)], [prefix, good, b"short"]],
+        "peer_malformed": [[prefix, good[:-1], xxh3_64_digest(good[:-1])]],
+        "peer_strangers": [
+            [prefix, good],
+            [b"\0\0\0\1", good, xxh3_64_digest(good)],
+            [prefix, foreign, xxh3_64_digest(foreign)],
+            [b""],
+        ],
+    }
+    with two() as (one, other, endpoint):
+        context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        try:
+            stranger = context.socket(zmq.DEALER)
+            stranger.connect(endpoint)
+            for each in messages.values():
+                for message in each:
+                    stranger.send_multipart(message)
+            stranger.send_multipart([prefix, good, xxh3_64_digest(good)])
+            assert arrived(other) == [Hello(CLUSTER, ONE, TWO, False, True)]
+        finally:
+            context.destroy(linger=0)
+        assert one.counters["peer_unknown"] == 0
+        assert {name: other.counters[name] for name in messages} == {
+            name: len(each) for name, each in messages.items()
+        }
+
+
+def test_letter_to_nobody_is_counted() -> None:
+    with two() as (one, _, _):
+        assert not one.post(Hello(CLUSTER, ONE, member_id(SHARD, 7), False, True))
+        assert one.counters["peer_unknown"] == 1
