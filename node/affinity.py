@@ -21,9 +21,16 @@ def allowed_cpus() -> tuple[int, ...] | None:
 
 
 def assign_cores(
-    shards: Sequence[int], wanted: tuple[int, ...] | str, allowed: tuple[int, ...] | None
+    shards: Sequence[int],
+    wanted: tuple[int, ...] | str,
+    allowed: tuple[int, ...] | None,
+    first: int = 0,
 ) -> dict[int, int | None]:
-    """Shard → its core, round robin. `wanted` is the setting `node.cpus`: all, none, or a list."""
+    """Shard → its core, round robin. `wanted` is the setting `node.cpus`: all, none, or a list.
+
+    Nodes that share a machine begin at different places (`first`), so that the members of one
+    group, which wait for each other, do not wait for the same core.
+    """
     if wanted == "none" or not allowed:
         return dict.fromkeys(shards)
     cpus = allowed
@@ -34,7 +41,7 @@ def assign_cores(
                 f" {_listed(outside)}; choose among those, or start it with a wider mask"
             )
         cpus = wanted
-    return {shard: cpus[place % len(cpus)] for place, shard in enumerate(shards)}
+    return {shard: cpus[(first + place) % len(cpus)] for place, shard in enumerate(shards)}
 
 
 def is_pinned(pid: int, core: int) -> bool:

@@ -280,7 +280,8 @@ class Node:
     def _posts(self, ports: Ports, directory: DataDirectory, run: RunFolder) -> list[Post]:
         """What every process is started with: the router first, for it is ready soonest."""
         config = self.config
-        cores = assign_cores(config.local_shard_ids, config.node.cpus, allowed_cpus())
+        first = config.node.id - 1 if isinstance(config.node.cpus, str) else 0
+        cores = assign_cores(config.local_shard_ids, config.node.cpus, allowed_cpus(), first)
         members = self._members
         assert members is not None
         routers = {str(node): router for node, router in members.routers.items()}

@@ -163,6 +163,10 @@ def test_cores_are_given_round_robin_from_the_own_mask(
     assert assign_cores(shards, wanted, allowed) == cores
 
 
+def test_second_node_of_a_machine_begins_at_another_core() -> None:
+    assert assign_cores([0, 1, 2], "all", (2, 3), first=1) == {0: 3, 1: 2, 2: 3}
+
+
 def test_core_outside_the_mask_is_refused_with_both() -> None:
     with pytest.raises(InvalidRequest, match=r"\(0, 1\), found 7"):
         assign_cores([0], (1, 7), (0, 1))
