@@ -102,7 +102,7 @@ MUTANTS = (
         "raft.quorum",
         "    values = [_half_reached(half, value_of) for half in halves if half]\n",
         "    values = [_half_reached(half, value_of) for half in halves[:1] if half]\n",
-        favour=("reconfigure", "split", "isolate"),
+        favour=("reconfigure", "split"),
     ),
     Mutant(
         "conflicting entries kept",

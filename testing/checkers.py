@@ -233,8 +233,12 @@ class _Shard:
             return max(version, floor)
         for number in range(bisect_right(versions, floor), len(versions) + 1):
             place = places[versions[number - 1]] if number else None
-            if place is None or not place.is_there or self._may_be_deleted(operation, place):
-                return max(place.version if place else 0, floor)
+            if place is None:
+                return floor
+            if place.writer is not None and place.writer.invoked_ns > operation.ended_ns:
+                continue
+            if not place.is_there or self._may_be_deleted(operation, place):
+                return max(place.version, floor)
         return None
 
     # Real time.

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from random import Random
 from typing import Self
 
@@ -24,6 +24,10 @@ from shardnode.testing.history import Operation, Recorder, longest_gap_s
 
 MIX = {"put": 4, "get": 4, "cas": 3, "delete": 1, "plain delete": 1, "swap": 3, "get swapped": 1}
 """How often each kind comes up."""
+
+READERS = 0.25
+"""The part of workers that only read. Who writes soon notices that a leader is cut off, and turns
+to its successor; who only reads would believe a leader that lies for as long as it answers."""
 
 LEASE_READS = 0.3
 """The part of reads that go without a round: they promise the same."""
@@ -126,9 +130,12 @@ class Load:
 
     async def _work(self, number: int, shard: int) -> None:
         worker = Worker(self.recorder, number, shard, Random(self._seed * 1_000 + number))
-        async with AsyncClient(self._addresses, timeout=self._timeout) as client:
+        kinds = {"get": 1} if number >= self._workers * (1 - READERS) else MIX
+        first = number % len(self._addresses)  # not all of them ask the same node for the way
+        addresses = self._addresses[first:] + self._addresses[:first]
+        async with AsyncClient(addresses, timeout=self._timeout) as client:
             while not self._stopping.is_set():
-                await worker.step(client, worker.random.choice(self.keys[shard]))
+                await worker.step(client, worker.random.choice(self.keys[shard]), kinds)
                 await asyncio.sleep(worker.random.uniform(0, 2 * self._pause_s))
 
 
@@ -153,8 +160,8 @@ class Worker:
             "get swapped": self._get_swapped,
         }
 
-    async def step(self, client: AsyncClient, key: bytes) -> None:
-        kind = self.random.choices(list(MIX), weights=list(MIX.values()))[0]
+    async def step(self, client: AsyncClient, key: bytes, kinds: Mapping[str, int]) -> None:
+        kind = self.random.choices(list(kinds), weights=list(kinds.values()))[0]
         begin = len(self._recorder.operations)
         try:
             await self._kinds[kind](client, key)
