@@ -95,6 +95,10 @@ class Company:
         if self._steward is not None:
             self._steward.tend(self.wish, now_ms)
 
+    def hand_over(self) -> bool:
+        """Let another member lead, if one can; whether it was asked to."""
+        return self._steward is not None and self._steward.retire()
+
     @property
     def is_out(self) -> bool:
         """Whether this node is not wanted any more, and no leader talks to it."""

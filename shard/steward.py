@@ -85,6 +85,18 @@ class Steward:
         except Refused:
             return  # a change is under way, or we do not lead any more: the next look decides
 
+    def retire(self) -> bool:
+        """This replica is about to stop: ask another one to lead; False when none can."""
+        raft = self._replica.raft
+        fit = sorted(self._caught_up(PROMOTE_LAG_ENTRIES) & set(raft.membership.voters))
+        if not fit:
+            return False
+        try:
+            self._replica.transfer(fit[self._shard % len(fit)])
+        except Refused:
+            return False
+        return True
+
     def _caught_up(self, lag_max: int) -> set[int]:
         """The members that are in touch and nearly have the whole log."""
         raft = self._replica.raft

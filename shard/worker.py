@@ -62,6 +62,9 @@ APPLY_SLICE_ENTRIES = 1_000
 """Applied at most, or a little more, before everybody else has a turn: a restart may have much to
 redo, and must be heard meanwhile."""
 
+HAND_OVER_MS = 1_000
+"""How long a leader that stops waits for another to take over."""
+
 FENCED_FILE = "fenced"
 """In the directory of a shard whose state was found to be wrong: it stays out after a restart."""
 
@@ -93,6 +96,7 @@ class Worker:
         self._company = Company(settings, self._lanes) if settings.peer_listen else None
         self._blank = settings.joins
         self._idle = True
+        self._leave_by_ms: int | None = None
         self._told_wish = 0
         self._told: tuple[Any, ...] = ()
         self._told_ms = 0
@@ -114,7 +118,7 @@ class Worker:
         except StorageError as error:
             self._fence(f"{type(error).__name__}: {error}")
         self._listen()
-        while not self.stopping:
+        while not (self.stopping and self._may_leave()):
             events = self._lanes.poller.poll(self._patience_ms())
             if self.service is not None and self.state != "fenced":
                 self._serve(self.service)
@@ -124,6 +128,17 @@ class Worker:
                 self._listen()
             self._tell()
         self.close()
+
+    def _may_leave(self) -> bool:
+        """A leader hands over before it goes: the others need not notice first that it is gone."""
+        raft = self.replica.raft if self.replica is not None else None
+        if raft is None or self._company is None or raft.role is not Role.LEADER:
+            return True
+        now_ms = self._now_ms()
+        if self._leave_by_ms is None:
+            self._leave_by_ms = now_ms + HAND_OVER_MS
+            return not self._company.hand_over()
+        return now_ms >= self._leave_by_ms
 
     def close(self) -> None:
         """A clean stop: everything applied is durable, so the next start has nothing to redo."""
@@ -234,8 +249,17 @@ class Worker:
         if not self._idle:
             return 0
         if effects is None or not effects.flushing:
-            return IDLE_MS
+            return self._until_due_ms()
         return COMMITTING_MS if effects.committing else 0
+
+    def _until_due_ms(self) -> int:
+        """Deadlines are drawn at random so that members do not campaign together: a sleep that
+        passes over them would bring them together again."""
+        if self.replica is None:
+            return IDLE_MS
+        raft = self.replica.raft
+        due = raft.heartbeat_due_ms if raft.role is Role.LEADER else raft.election_deadline_ms
+        return min(IDLE_MS, max(1, due - self._now_ms()))
 
     def _serve(self, service: Service) -> None:
         replica, effects = service.replica, service.effects
