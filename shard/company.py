@@ -133,7 +133,9 @@ class Company:
         membership = replica.raft.membership
         for index, digest in checks:
             self.send(self._comparing.own(index, digest, membership))
-        return self._comparing.verdict(membership)
+        verdict = self._comparing.verdict(membership)
+        self.counters["state_agreed_index"] = self._comparing.agreed_index
+        return verdict
 
     # -- requests of clients that know one node -----------------------------------------------
 

@@ -61,11 +61,6 @@ class Peers:
         self._endpoints: dict[int, str] = {}
         self._out: dict[int, list[zmq.Socket[bytes]]] = {}
 
-    @property
-    def nodes(self) -> list[int]:
-        """The nodes that are known."""
-        return sorted(self._endpoints)
-
     def use(self, endpoints: Mapping[int, str]) -> None:
         """Talk to these nodes from now on; an address that stays keeps its connections."""
         for node in [n for n in self._endpoints if endpoints.get(n) != self._endpoints[n]]:

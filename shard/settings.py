@@ -15,7 +15,7 @@ import orjson
 from shardnode.wire import limits
 from shardnode.wire.errors import InvalidRequest
 from shardnode.wire.placement import member_id
-from shardnode.wire.ports import DIRECT_PORT_OFFSET, PEER_PORT_OFFSET, PORT_MAX, shifted
+from shardnode.wire.ports import PEER_PORT_OFFSET, PORT_MAX, shifted
 
 _BY_NUMBER = ("siblings", "nodes")
 
@@ -69,11 +69,6 @@ class WorkerSettings:
         return {
             node: shifted(router, offset) for node, router in nodes.items() if node != self.node
         }
-
-    @staticmethod
-    def direct_of(router: str, shard: int) -> str:
-        """Where a shard of the node with that router takes requests."""
-        return shifted(router, DIRECT_PORT_OFFSET + shard)
 
     @property
     def title(self) -> str:
