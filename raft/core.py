@@ -263,8 +263,9 @@ class Raft(Member):
 
     # -- what we tell the outside -------------------------------------------------------------
 
-    def ready(self) -> Ready | None:
-        """What has to be done now, or None. After a `Ready.must_persist`, `persisted` first."""
+    def ready(self, *, hold: bool = False) -> Ready | None:
+        """What has to be done now, or None. After a `Ready.must_persist`, `persisted` first. With
+        `hold`, what is committed stays here until another time."""
         assert not self._awaits_persisted, "call persisted() before the next ready()"
         if self.role is Role.LEADER:
             leader.replicate(self)
@@ -272,7 +273,7 @@ class Raft(Member):
         hard_state = state if state != self._durable_state else None
         standing = self._news()
         entries = self.log.unstable() if self.log.last_index > self.log.stable else ()
-        committed = self._take_committed()
+        committed = () if hold else self._take_committed()
         reads = self.reads.take(self.applied_index) if self.role is Role.LEADER else ()
         if not (
             hard_state

@@ -23,7 +23,7 @@ from shardnode.raft.messages import (
     Vote,
     VoteReply,
 )
-from shardnode.raft.types import Entry
+from shardnode.raft.types import Entry, Role
 
 if TYPE_CHECKING:
     from shardnode.raft.core import Raft
@@ -120,10 +120,16 @@ def on_vote(raft: Raft, m: Vote) -> None:
 
 
 def on_pre_vote(raft: Raft, m: PreVote) -> None:
-    """Thesis, 9.6: would we vote? Nothing changes here, whatever the answer."""
+    """Thesis, 9.6: would we vote? No term and no vote changes here, whatever the answer; but who
+    would vote for another lets it go first. Of two that ask each other, the lower goes first."""
     granted = (
         m.term > raft.term and not raft.recovering and raft.log.is_behind(m.last_index, m.last_term)
     )
+    if granted and raft.role is Role.PRE_CANDIDATE and m.source < raft.member:
+        raft.become_follower(raft.term, 0)
+        raft.retry_soon()
+    elif granted and raft.role is Role.FOLLOWER:
+        raft.make_way()
     term = m.term if granted else raft.term
     raft.reply(PreVoteReply(raft.cluster, raft.member, m.source, term, granted))
 
@@ -137,6 +143,7 @@ def hear_leader(raft: Raft, leader: int, stamp: int) -> None:
     raft.leader = leader
     if stamp > raft.leader_stamp:
         raft.leader_stamp = stamp
+        raft.attempts = 0
         raft.no_vote_until_ms = raft.now_ms + raft.options.election_timeout_ms
         raft.reset_election_deadline()
     else:

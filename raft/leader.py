@@ -36,7 +36,7 @@ def tick(raft: Raft) -> None:
     """Check that a quorum still follows, then heartbeats, resends, and the transfer's deadline."""
     if not quorum_in_contact(raft):
         raft.count("quorum_lost")
-        raft.become_follower(raft.term, 0)
+        _abdicate(raft)
         return
     if raft.transfer_target and raft.now_ms >= raft.transfer_deadline_ms:
         raft.transfer_target = 0
@@ -44,6 +44,15 @@ def tick(raft: Raft) -> None:
         broadcast_heartbeat(raft)
     for progress in raft.progress.values():
         _notice_silence(raft, progress)
+
+
+def _abdicate(raft: Raft) -> None:
+    """Nobody is heard of; but perhaps somebody hears us, and need not wait until we are silent."""
+    matches = {m: p.match for m, p in raft.progress.items() if m in raft.membership.voters}
+    if matches:
+        heir = max(matches, key=lambda member: (matches[member], member))
+        raft.send(TimeoutNow(raft.cluster, raft.member, heir, raft.term))
+    raft.become_follower(raft.term, 0)
 
 
 def quorum_in_contact(raft: Raft) -> bool:

@@ -88,6 +88,8 @@ class Member:
         self.leader = 0
         self.leader_stamp = 0
         self.votes: dict[int, bool] = {}
+        self.attempts = 0
+        """Campaigns since a leader was last heard of."""
         self.recovering = hard_state.recovering
         self.recovery_nonce = self._rng.getrandbits(63) | 1 if self.recovering else 0
         self.recovery_target: int | None = None
@@ -167,7 +169,8 @@ class Member:
             return
         self.role = Role.PRE_CANDIDATE
         self.leader = 0
-        self.reset_election_deadline()
+        self.retry_soon()
+        self.attempts += 1
         if self._begin_vote():
             self.campaign_for_real(forced=False)
             return
@@ -181,7 +184,7 @@ class Member:
         """Enter a new term and vote for ourselves; the requests leave once that is durable."""
         self._enter_term(self.term + 1, vote=self.member)
         self.role = Role.CANDIDATE
-        self.reset_election_deadline()
+        self.retry_soon()
         if self._begin_vote():
             self.become_leader()
             return
@@ -225,6 +228,7 @@ class Member:
         """Begin to lead with a no-op, so that entries of older terms can be committed (D4)."""
         self.role = Role.LEADER
         self.leader = self.member
+        self.attempts = 0
         self.votes.clear()
         self.stamp = 0
         self.heartbeat_due_ms = self.now_ms
@@ -238,6 +242,17 @@ class Member:
         """Somewhere between one and two election timeouts from now (paper, 5.2)."""
         timeout = self.options.election_timeout_ms
         self.election_deadline_ms = self.now_ms + self._rng.randrange(timeout, 2 * timeout)
+
+    def retry_soon(self) -> None:
+        """Votes that split are found out soon; who may be slow is given longer each time."""
+        quarter = self.options.election_timeout_ms // 4
+        patience = self._rng.randrange(quarter, 2 * quarter) << min(self.attempts, 2)
+        self.election_deadline_ms = self.now_ms + patience
+
+    def make_way(self) -> None:
+        """Another member is about to stand, and can win: do not stand at the same moment."""
+        after_ms = self.now_ms + self.options.election_timeout_ms // 4
+        self.election_deadline_ms = max(self.election_deadline_ms, after_ms)
 
     def sync_progress(self) -> None:
         """A leader follows the progress of exactly the members of the current configuration."""

@@ -7,7 +7,7 @@ same state, and requests that one member carries to another.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from shardnode.raft.messages import TimeoutNow
@@ -60,9 +60,9 @@ class Company:
         """Let letters leave; what cannot leave now is dropped and counted."""
         self._peers.send(letters)
 
-    def drain(self) -> list[Letter]:
-        """Everything that waits."""
-        return self._peers.drain()
+    def drain(self, signalled: Container[object]) -> list[Letter]:
+        """Everything that waits, if a poll named our socket."""
+        return self._peers.drain(signalled)
 
     def take(self, letters: Sequence[Letter], service: Service) -> list[Incoming]:
         """Do what letters ask for. Returns the requests that others carried here."""

@@ -11,7 +11,7 @@ delivered (the peer is gone, or does not read) is dropped and counted, and never
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import zmq
@@ -24,6 +24,11 @@ QUEUE_MESSAGES_MAX = 10_000
 DRAIN_MESSAGES_MAX = 1_000
 DRAIN_BYTES_MAX = 32 << 20
 """One drain is one write and one fsync: large enough to share it, small enough to stay quick."""
+
+NOBLOCK = int(zmq.NOBLOCK)
+_MORE = int(zmq.NOBLOCK | zmq.SNDMORE)
+_POLLIN = int(zmq.POLLIN)
+"""Plain numbers: on the hot path the enumerations of pyzmq cost as much as its sockets."""
 
 HEARTBEAT_MS = 5_000
 LINGER_MS = 500
@@ -63,6 +68,17 @@ def set_options(socket: zmq.Socket[bytes]) -> None:
     socket.set(zmq.TCP_KEEPALIVE, 1)
 
 
+def received(socket: zmq.Socket[bytes], most: int) -> Iterator[list[bytes]]:
+    """What waits at a socket that was signalled, up to so many messages."""
+    for _ in range(most):
+        try:
+            yield socket.recv_multipart(NOBLOCK)
+        except zmq.Again:
+            return
+        if not int(socket.get(zmq.EVENTS)) & _POLLIN:
+            return
+
+
 class Lanes:
     """All sockets of one worker."""
 
@@ -86,39 +102,38 @@ class Lanes:
         self.poller.register(socket, zmq.POLLIN)
         return socket
 
-    def drain(self) -> list[Incoming]:
-        """Everything that waits, from both lanes."""
+    def drain(self, signalled: Container[object]) -> list[Incoming]:
+        """Everything that waits at the sockets that a poll named."""
         found: list[Incoming] = []
         for lane in (self.inner, self.direct):
-            size = 0
-            socket, depth = lane.socket, lane.depth
-            for _ in range(DRAIN_MESSAGES_MAX):
-                try:
-                    message = socket.recv_multipart(zmq.NOBLOCK)
-                except zmq.Again:
-                    break
+            if lane.socket not in signalled:
+                continue
+            size, depth = 0, lane.depth
+            for message in received(lane.socket, DRAIN_MESSAGES_MAX):
                 found.append(Incoming(lane, message[:depth], message[depth:]))
                 size += len(message[-1])
                 if size > DRAIN_BYTES_MAX:
                     break
         return found
 
-    def forwarded(self) -> list[list[bytes]]:
+    def forwarded(self, signalled: Container[object]) -> list[list[bytes]]:
         """Answers of other workers to what was passed on to them."""
-        found = []
-        for socket in self._siblings.values():
-            while True:
-                try:
-                    found.append(socket.recv_multipart(zmq.NOBLOCK))
-                except zmq.Again:
-                    break
-        return found
+        return [
+            message
+            for socket in self._siblings.values()
+            if socket in signalled
+            for message in received(socket, DRAIN_MESSAGES_MAX)
+        ]
 
-    def send(self, to: Incoming, frames: Iterable[bytes | memoryview]) -> None:
+    def send(self, to: Incoming, frames: Sequence[bytes | memoryview]) -> None:
         """Answer a message that came in on one of these."""
         assert to.lane is not None, "what was carried here is answered by letter"
+        first, last = (*to.envelope, *frames[:-1]), frames[-1]
+        socket = to.lane.socket
         try:
-            to.lane.socket.send_multipart([*to.envelope, *frames], zmq.NOBLOCK, copy=True)
+            for frame in first:
+                socket.send(frame, _MORE)
+            socket.send(last, NOBLOCK)
         except zmq.Again:
             self.counters["replies_dropped_slow_reader"] += 1
         except zmq.ZMQError as error:

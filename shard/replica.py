@@ -25,6 +25,7 @@ from shardnode.raft import (
     Raft,
     ReadGrant,
     Ready,
+    Role,
 )
 from shardnode.shard.boot import ReplicaSettings, boot
 from shardnode.shard.builder import Builder
@@ -36,6 +37,12 @@ from shardnode.storage.files import Files
 from shardnode.storage.log import SegmentedLog
 
 ALL = 1 << 62
+
+TELL_AFTER_MS = 500
+"""How long those who wait for a member that leads no more are left to wait for what comes of it."""
+
+LAZY_ENTRIES = 16
+"""Committed at a follower and not applied, at most, while letters keep coming."""
 
 FETCH_FACTOR = 8
 FETCH_PATIENCE_MS = 60_000
@@ -133,6 +140,7 @@ class Replica:
         self._waiting: dict[int, tuple[int, int]] = {}
         self._partition_indexes: dict[int, int] = {}
         self._counted_term = 0
+        self._deposed_ms = now_ms
         self.flushed_index = machine.applied_index
         self.snapshot_index = booted.snapshot.index if booted.snapshot else 0
 
@@ -142,6 +150,10 @@ class Replica:
         """The monotonic clock shows `now_ms`; call it before anything else of a drain."""
         self.raft.tick(now_ms)
         self.copies.tick()
+        if self.raft.role is Role.LEADER or not self._waiting:
+            self._deposed_ms = now_ms
+        elif now_ms - self._deposed_ms >= TELL_AFTER_MS:
+            self.forget_waiting(ALL)
 
     def receive(self, message: Message | Pull | Piece) -> None:
         """A peer said something."""
@@ -184,11 +196,14 @@ class Replica:
 
     # -- out ----------------------------------------------------------------------------------
 
-    def pump(self, entries_max: int = ALL) -> bool:
+    def pump(self, entries_max: int = ALL, *, lazy: bool = False) -> bool:
         """Do everything that consensus asks for; one write and one fsync per `Ready`. False when
-        more than `entries_max` were applied and there may be more: others must have their turn."""
+        more than `entries_max` were applied and there may be more: others must have their turn.
+        With `lazy`, a follower leaves a few entries for later: nobody waits for their effects, and
+        a leader waits for what it does instead."""
         applied = 0
-        while applied < entries_max and (ready := self.raft.ready()) is not None:
+        hold = lazy and self.lingers and self._unapplied < LAZY_ENTRIES
+        while applied < entries_max and (ready := self.raft.ready(hold=hold)) is not None:
             self._send(ready.messages)
             if self._persist(ready):
                 self._send(ready.after_persist)
@@ -201,6 +216,15 @@ class Replica:
                 self.copies.begin_download(ready.install, ready.install_from)
         self._tidy()
         return applied < entries_max
+
+    @property
+    def lingers(self) -> bool:
+        """Whether something is committed and may be applied later."""
+        return self.raft.role is not Role.LEADER and self._unapplied > 0
+
+    @property
+    def _unapplied(self) -> int:
+        return self.raft.commit_index - self.raft.applied_index
 
     def close(self) -> None:
         """A clean stop: the next start finds everything committed, with nothing to redo."""
@@ -255,7 +279,8 @@ class Replica:
                 self.outcomes.append(Outcome(waiting[1], fate, index, b""))
 
     def forget_waiting(self, index: int) -> None:
-        """A snapshot at `index` took the place of what was proposed: nobody knows its fate."""
+        """Nobody here will know the fate of what was proposed through `index`: a snapshot took its
+        place, or another leads and is not heard of."""
         self.resolve([each for each in self._waiting if each <= index], Fate.UNKNOWN)
 
     # -- durable state ------------------------------------------------------------------------

@@ -14,7 +14,7 @@ import logging
 import os
 import random
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -48,6 +48,9 @@ TELL_EVERY_MS = 250
 IDLE_MS = 50
 """How long the loop sleeps when nothing happens: a fraction of a heartbeat between members."""
 
+LINGER_MS = 2
+"""… and at a follower that has something left to apply."""
+
 COMMITTING_MS = 2
 """… and while a flush is on its way to the disk in another thread."""
 
@@ -69,6 +72,8 @@ FENCED_FILE = "fenced"
 """In the directory of a shard whose state was found to be wrong: it stays out after a restart."""
 
 Clock = Callable[[], int]
+Signalled = Mapping[object, int]
+"""The sockets of a poll at which something waits."""
 
 log = logging.getLogger("shardnode.shard")
 
@@ -119,15 +124,20 @@ class Worker:
             self._fence(f"{type(error).__name__}: {error}")
         self._listen()
         while not (self.stopping and self._may_leave()):
-            events = self._lanes.poller.poll(self._patience_ms())
+            signalled = self._wait(self._patience_ms())
             if self.service is not None and self.state != "fenced":
-                self._serve(self.service)
+                self._serve(self.service, signalled)
             else:
-                self._turn_away(Corrupt(f"shard {self.settings.shard} is fenced: {self.error}"))
-            if any(source == self.channel.source for source, _ in events):
+                why = f"shard {self.settings.shard} is fenced: {self.error}"
+                self._turn_away(Corrupt(why), signalled)
+            if self.channel.source in signalled:
                 self._listen()
             self._tell()
         self.close()
+
+    def _wait(self, patience_ms: int) -> Signalled:
+        """Until something can be read, and what that is."""
+        return dict(self._lanes.poller.poll(patience_ms))
 
     def _may_leave(self) -> bool:
         """A leader hands over before it goes: the others need not notice first that it is gone."""
@@ -159,13 +169,13 @@ class Worker:
         greeting = Greeting(settings.cluster_id, settings.member, others)
         while not greeting.done and not self.stopping:
             peers.send(greeting.ask(self._now_ms()))
-            self._lanes.poller.poll(ASK_EVERY_MS)
-            for letter in peers.drain():
+            signalled = self._wait(ASK_EVERY_MS)
+            for letter in peers.drain(signalled):
                 if isinstance(letter, Hello):
                     peers.send(greeting.take(letter))
             nodes = ", ".join(str(split_member_id(member)[1]) for member in greeting.silent)
             self.error = f"first boot: waiting for node {nodes}" if nodes else ""
-            self._turn_away(Unavailable(f"shard {settings.shard} starts: {self.error}"))
+            self._turn_away(Unavailable(f"shard {settings.shard} starts: {self.error}"), signalled)
             self._listen()
             self._tell()
         self.error = ""
@@ -257,15 +267,17 @@ class Worker:
         passes over them would bring them together again."""
         if self.replica is None:
             return IDLE_MS
+        if self.replica.lingers:
+            return LINGER_MS
         raft = self.replica.raft
         due = raft.heartbeat_due_ms if raft.role is Role.LEADER else raft.election_deadline_ms
         return min(IDLE_MS, max(1, due - self._now_ms()))
 
-    def _serve(self, service: Service) -> None:
+    def _serve(self, service: Service, signalled: Signalled) -> None:
         replica, effects = service.replica, service.effects
         company = self._company
-        letters = company.drain() if company is not None else []
-        messages = self._lanes.drain()
+        letters = company.drain(signalled) if company is not None else []
+        messages = self._lanes.drain(signalled)
         # The clock is read after the requests came in: a lease must cover all of them.
         now_ms = self._now_ms()
         try:
@@ -275,9 +287,9 @@ class Worker:
             service.take(messages, now_ms)
             if company is not None:
                 company.tend(now_ms)
-            self._idle = replica.pump(APPLY_SLICE_ENTRIES)
+            self._idle = replica.pump(APPLY_SLICE_ENTRIES, lazy=bool(signalled))
             if len(service.legacy):
-                for frames in self._lanes.forwarded():
+                for frames in self._lanes.forwarded(signalled):
                     service.legacy.arrived(frames)
             service.finish()
             self._flush_some(replica, effects)
@@ -322,12 +334,12 @@ class Worker:
         ):
             effects.begin_flush(replica.membership_bytes())
 
-    def _turn_away(self, error: ShardnodeError) -> None:
+    def _turn_away(self, error: ShardnodeError, signalled: Signalled) -> None:
         """Nobody is served: say why, to everybody."""
         if self._company is not None and self.state == "fenced":
-            self._company.drain()  # unheard, but not left to pile up
+            self._company.drain(signalled)  # unheard, but not left to pile up
         desk = Desk(self.settings.shard, self._lanes.send)
-        for message in self._lanes.drain():
+        for message in self._lanes.drain(signalled):
             desk.refuse(message, return_address(message.frames), error)
 
     # -- the supervisor -----------------------------------------------------------------------

@@ -42,6 +42,8 @@ class _Book:
         self.unsynced: list[tuple[int, int]] = []
         self.overriding = NEVER
         """What is being written right now begins here."""
+        self.replacing = NEVER
+        """A snapshot that ends here is taking the place of the log right now."""
         self.promised_term = 0
         self.promised_vote: tuple[int, int] = (0, 0)
         self.stamp: tuple[int, int] = (0, 0)
@@ -115,7 +117,7 @@ class Checks:
         else:
             self._check_kept(node, book, replica)
         book.forget_run()
-        book.unsynced, book.overriding = [], NEVER
+        book.unsynced, book.overriding, book.replacing = [], NEVER, NEVER
         book.anchor = log.anchor.index
         first, last = log.anchor.index + 1, log.last_index
         book.durable = {index: log.term(index) for index in range(first, last + 1)}
@@ -126,8 +128,9 @@ class Checks:
     def _check_kept(self, node: SimNode, book: _Book, replica: Replica) -> None:
         log = replica.log
         overwritten = min([book.overriding, *(index for index, _ in book.unsynced[:1])])
+        replaced = log.anchor.index >= book.replacing
         for index, term in book.durable.items():
-            if log.anchor.index < index < overwritten:
+            if log.anchor.index < index < overwritten and not replaced:
                 kept = index <= log.last_index and log.term(index) == term
                 self.world.require(kept, f"{node.name} lost the synced entry {index} of {term}")
         applied, last = replica.machine.applied_index, log.last_index
@@ -160,7 +163,10 @@ class Checks:
             self._check_chain(node, replica)
 
         def watched_reset(anchor: Any) -> None:
+            # The power may go in the middle, and then the log is the old one or the new one.
+            book.replacing = anchor.index
             reset(anchor)
+            book.replacing = NEVER
             book.durable, book.unsynced, book.anchor = {}, [], anchor.index
 
         def watched_front(index: int) -> None:

@@ -390,3 +390,53 @@ def test_leader_with_a_bare_majority_goes_on(group: Group) -> None:
     group.advance(10 * TIMEOUT_MS)
     assert group.leader().member == 1
     assert group[1].raft.term == 1
+
+
+# -- how soon somebody leads --------------------------------------------------------------------
+
+
+def test_campaign_that_nobody_answers_is_repeated_soon_and_then_less_often(group: Group) -> None:
+    host = group.start(1, 2, 3)[1]
+    waits = []
+    host.tick(TWO_TIMEOUTS_MS)
+    for _ in range(6):
+        waits.append(host.raft.election_deadline_ms - host.clock_ms)
+        host.tick(waits[-1])
+        assert host.raft.role is Role.PRE_CANDIDATE
+    quarter = TIMEOUT_MS // 4
+    for wait, factor in zip(waits, (1, 2, 4, 4, 4, 4), strict=True):
+        assert quarter * factor <= wait < 2 * quarter * factor
+    host.receive(heartbeat(2, 1, 1, stamp=1))
+    assert host.raft.attempts == 0
+
+
+def test_of_two_that_stand_together_the_lower_wins_at_once(group: Group) -> None:
+    group.start(1, 2, 3)
+    group.crash(3)
+    for member in (2, 1):
+        group.tick(member, TWO_TIMEOUTS_MS)
+    group.settle()
+    assert group.leader().member == 1
+    assert group[1].raft.term == 1
+
+
+def test_who_grants_a_pre_vote_does_not_stand_at_the_same_moment(group: Group) -> None:
+    group.start(1, 2, 3)
+    other = group[2]
+    other.raft.election_deadline_ms = other.clock_ms + 1
+    group.tick(1, TWO_TIMEOUTS_MS)
+    group.deliver(1, 2)
+    other.tick(1)
+    assert other.raft.role is Role.FOLLOWER
+
+
+def test_leader_that_hears_nobody_lets_another_take_over(group: Group) -> None:
+    group.start(1, 2, 3).elect(1)
+    group.links.clear()
+    sent = group.tick(1, TIMEOUT_MS)
+    assert group[1].raft.role is Role.FOLLOWER
+    heir = only(TimeoutNow, sent).target
+    group.deliver(1, heir)
+    assert group[heir].raft.role is Role.CANDIDATE
+    group.settle()
+    assert group.leader().member == heir

@@ -6,6 +6,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import NamedTuple
 
 import zmq
 from xxhash import xxh3_64_digest
@@ -20,30 +21,40 @@ CLUSTER, SHARD = 9, 3
 ONE, TWO = member_id(SHARD, 1), member_id(SHARD, 2)
 
 
+class Inbox(NamedTuple):
+    """One end, and what tells when something is there."""
+
+    peers: Peers
+    poller: zmq.Poller
+
+
 @contextmanager
-def two() -> Iterator[tuple[Peers, Peers, str]]:
+def two() -> Iterator[tuple[Peers, Inbox, str]]:
     """Node 1, which is connected to node 2."""
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     with tempfile.TemporaryDirectory(prefix="sn-") as folder:
         ends = {node: f"ipc://{folder}/{node}" for node in (1, 2)}
-        pair = [
-            Peers(context, zmq.Poller(), ends[node], shard=SHARD, cluster=CLUSTER)
-            for node in (1, 2)
-        ]
+        poller = zmq.Poller()
+        one = Peers(context, zmq.Poller(), ends[1], shard=SHARD, cluster=CLUSTER)
+        other = Peers(context, poller, ends[2], shard=SHARD, cluster=CLUSTER)
         try:
-            pair[0].use({2: ends[2]})
-            yield pair[0], pair[1], ends[2]
+            one.use({2: ends[2]})
+            yield one, Inbox(other, poller), ends[2]
         finally:
             context.destroy(linger=0)
 
 
-def arrived(peers: Peers, count: int = 1) -> list[Letter]:
+def arrived(inbox: Inbox, count: int = 1) -> list[Letter]:
     found: list[Letter] = []
     deadline = time.monotonic() + 5
     while len(found) < count and time.monotonic() < deadline:
-        found += peers.drain()
-        time.sleep(0.005)
+        found += inbox.peers.drain(dict(inbox.poller.poll(50)))
     return found
+
+
+def framed(letter: bytes, of: bytes | None = None) -> bytes:
+    """A letter as it travels, or with the checksum of another."""
+    return SHARD.to_bytes(4, "big") + xxh3_64_digest(letter if of is None else of) + letter
 
 
 def post(peers: Peers, letter: Letter) -> None:
@@ -72,12 +83,12 @@ def test_damage_strangers_and_nonsense_are_dropped_and_counted() -> None:
     prefix = SHARD.to_bytes(4, "big")
     flipped = bytes([good[0], good[1] ^ 4, *good[2:]])
     messages = {
-        "peer_damaged": [[prefix, flipped, xxh3_64_digest(good)], [prefix, good, b"short"]],
-        "peer_malformed": [[prefix, good[:-1], xxh3_64_digest(good[:-1])]],
+        "peer_damaged": [[framed(flipped, of=good)], [prefix + b"short"], [prefix]],
+        "peer_malformed": [[framed(good[:-1])], [framed(b"")]],
         "peer_strangers": [
             [prefix, good],
-            [b"\0\0\0\1", good, xxh3_64_digest(good)],
-            [prefix, foreign, xxh3_64_digest(foreign)],
+            [b"\0\0\0\1" + framed(good)[4:]],
+            [framed(foreign)],
             [b""],
         ],
     }
@@ -89,12 +100,12 @@ def test_damage_strangers_and_nonsense_are_dropped_and_counted() -> None:
             for each in messages.values():
                 for message in each:
                     stranger.send_multipart(message)
-            stranger.send_multipart([prefix, good, xxh3_64_digest(good)])
+            stranger.send(framed(good))
             assert arrived(other) == [Hello(CLUSTER, ONE, TWO, False, True)]
         finally:
             context.destroy(linger=0)
         assert one.counters["peer_unknown"] == 0
-        assert {name: other.counters[name] for name in messages} == {
+        assert {name: other.peers.counters[name] for name in messages} == {
             name: len(each) for name, each in messages.items()
         }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shardnode.raft import Entry, NotLeader, Refused
-from shardnode.shard.replica import Fate, Request
+from shardnode.shard.replica import LAZY_ENTRIES, Fate, Request
 from shardnode.shard.transfer import Piece, Pull
 from shardnode.sim.machine import KV_PARTITION
 from shardnode.storage.errors import LogDamaged
@@ -74,7 +74,7 @@ def test_proposals_that_another_leader_replaced_are_reported_as_lost() -> None:
     old.up.propose([Request(99, KV_PARTITION, b"never")])
     old.pump()
     group.mail.clear()
-    group.run(700)
+    group.run(400)
     group.propose(put(1))
     group.blocked = set()
     group.run(700)
@@ -247,3 +247,34 @@ def test_effects_ahead_of_a_lost_log_stay_as_they_are_stored_until_it_has_caught
     replica.pump()
     replica.close()
     assert (flushes, host.machine.membership) == (0, stored)
+
+
+def test_those_who_wait_for_a_leader_that_lost_its_group_hear_that_nobody_knows() -> None:
+    group = Group(3)
+    group.propose(OPEN)
+    leader = group.leader()
+    group.blocked |= set(group.hosts) - {leader.member}
+    group.propose(put(1))
+    leader.outcomes.clear()
+    group.run(3_000)
+    assert [outcome.fate for outcome in leader.outcomes] == [Fate.UNKNOWN]
+
+
+def test_follower_that_is_busy_applies_later_and_loses_nothing() -> None:
+    group = Group(3)
+    group.propose(OPEN)
+    follower = next(host for host in group.hosts.values() if host is not group.leader())
+    pump = follower.up.pump
+    follower.up.pump = lambda: pump(lazy=True)  # type: ignore[method-assign,assignment]
+    before = follower.machine.applied_index
+    group.propose(put(1))
+    group.run(200)
+    assert follower.up.lingers
+    assert follower.machine.applied_index == before
+    for sequence in range(2, 2 + LAZY_ENTRIES):
+        group.propose(put(sequence))
+    assert follower.machine.applied_index > before
+    group.run(200)
+    pump()
+    assert not follower.up.lingers
+    assert follower.machine.get(b"k")[0] == b"v"
