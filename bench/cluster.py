@@ -18,8 +18,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -65,17 +65,22 @@ def put_many_rate(addresses: list[str], seconds: float, number: int) -> float:
         return sum(done) / (time.monotonic() - started)
 
 
-def put_median_us(addresses: list[str], seconds: float) -> float:
-    """One put after the other."""
-    took: list[float] = []
-    with Client(addresses, timeout=30) as client:
-        client.put(b"warm", b"up")
-        until = time.monotonic() + seconds
-        while time.monotonic() < until:
-            begun = time.perf_counter()
-            client.put(b"key-%d" % len(took), VALUE)
-            took.append(time.perf_counter() - begun)
-    return statistics.median(took) * 1e6
+def put_medians_us(clusters: Sequence[Cluster], seconds: float) -> list[float]:
+    """One put after the other, each cluster in turn for half a second: what disturbs the machine
+    disturbs all of them."""
+    took: list[list[float]] = [[] for _ in clusters]
+    with ExitStack() as stack:
+        clients = [stack.enter_context(Client(c.addresses, timeout=30)) for c in clusters]
+        for client in clients:
+            client.put(b"warm", b"up")
+        for _ in range(max(1, round(2 * seconds))):
+            for client, times in zip(clients, took, strict=True):
+                until = time.monotonic() + 0.5
+                while time.monotonic() < until:
+                    begun = time.perf_counter()
+                    client.put(b"key-%d" % len(times), VALUE)
+                    times.append(time.perf_counter() - begun)
+    return [statistics.median(times) * 1e6 for times in took]
 
 
 def idle_percent(cluster: Cluster, seconds: float) -> list[float]:
@@ -97,13 +102,19 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=5.0)
     seconds = parser.parse_args().seconds
     table = Table()
-    with folder() as data, Cluster(3, 2, data, proxied=False) as cluster:
-        with get_context("spawn").Pool(2) as pool:
-            jobs = [(cluster.addresses, seconds, number) for number in range(2)]
-            keys = sum(pool.starmap(put_many_rate, jobs))
-        three_us = put_median_us(cluster.addresses, seconds)
-    with folder() as data, Cluster(1, 2, data, proxied=False) as cluster:
-        one_us = put_median_us(cluster.addresses, seconds)
+    with (
+        folder() as data,
+        Cluster(3, 2, data, proxied=False) as cluster,
+        get_context("spawn").Pool(2) as pool,
+    ):
+        jobs = [(cluster.addresses, seconds, number) for number in range(2)]
+        keys = sum(pool.starmap(put_many_rate, jobs))
+    with ExitStack() as stack:
+        both = [
+            stack.enter_context(Cluster(n, 2, stack.enter_context(folder()), proxied=False))
+            for n in (1, 3)
+        ]
+        one_us, three_us = put_medians_us(both, seconds)
     try:
         with folder() as data, peers.etcd_cluster(Path(data)) as ports:
             puts = peers.etcd_puts(ports[0])

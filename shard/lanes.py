@@ -11,7 +11,7 @@ delivered (the peer is gone, or does not read) is dropped and counted, and never
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import zmq

@@ -1,6 +1,8 @@
 """The fixtures themselves; pytest loads this as a plugin when shardnode is installed.
 
     shardnode_node      a real node with one shard; `@pytest.mark.shardnode(shards=4)` asks for more
+    shardnode_cluster   three real nodes with two shards, and proxies between them that can be cut;
+                        `@pytest.mark.shardnode(nodes=5, shards=1)` asks for others
     shardnode_sim       shardnode_sim(123) runs one seed of the simulator and returns its report
 
 The one rule: importing it costs nothing. It is loaded in every run of pytest on a machine that has
@@ -16,11 +18,12 @@ import pytest
 
 if TYPE_CHECKING:
     from shardnode.sim import Report
+    from shardnode.testing.cluster import Cluster
     from shardnode.testing.node import NodeUnderTest
 
 RunSeed = Callable[..., "Report"]
 
-MARKER = "shardnode(shards=1): how many shards the node of `shardnode_node` has"
+MARKER = "shardnode(shards=…, nodes=…): how many `shardnode_node` or `shardnode_cluster` has"
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -34,11 +37,25 @@ def shardnode_node(
     """A real node, ready to serve, with files and ports of its own; gone after the test."""
     from shardnode.testing.node import NodeUnderTest
 
-    marker = request.node.get_closest_marker("shardnode")
-    shards = int(marker.kwargs.get("shards", 1)) if marker is not None else 1
     folder = tmp_path_factory.mktemp("shardnode")
-    with NodeUnderTest(shards, folder=folder) as node:
+    with NodeUnderTest(_wanted(request, "shards", 1), folder=folder) as node:
         yield node
+
+
+@pytest.fixture
+def shardnode_cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    """A real cluster, ready to serve: `.addresses`, `.client()`, `.nodes[2].kill()`, `.isolate(1)`,
+    `.heal()`; gone after the test."""
+    from shardnode.testing.cluster import Cluster
+
+    nodes, shards = _wanted(request, "nodes", 3), _wanted(request, "shards", 2)
+    with Cluster(nodes=nodes, shards=shards) as cluster:
+        yield cluster
+
+
+def _wanted(request: pytest.FixtureRequest, what: str, default: int) -> int:
+    marker = request.node.get_closest_marker("shardnode")
+    return int(marker.kwargs.get(what, default)) if marker is not None else default
 
 
 @pytest.fixture

@@ -16,10 +16,6 @@ from shardnode.testing.proxy_stream import Faults
 RESUME_S = 3.0
 """Writes go on within this time of any fault that leaves a majority."""
 
-DEAF_S = 3.5
-"""A leader that hears nobody is still heard: it has to step down first, after one election timeout
-of 1 s, and then the others wait for one to two of theirs."""
-
 NEVER_S = float("inf")
 
 Fault = Callable[[Cluster, Random], None]
@@ -192,8 +188,8 @@ FAULTS: dict[str, tuple[Fault, float]] = {
     "pause": (pause, RESUME_S),
     "partition": (partition, RESUME_S),
     "mute": (mute, RESUME_S),
-    "deaf": (deaf, DEAF_S),
-    "partial": (partial, DEAF_S),
+    "deaf": (deaf, RESUME_S),
+    "partial": (partial, RESUME_S),
     "restart": (restart, RESUME_S),
     "rolling": (rolling, RESUME_S),
     "crash": (crash, NEVER_S),

@@ -54,7 +54,7 @@ def test_leader_that_nobody_hears_is_replaced(cluster: Cluster) -> None:
 
 
 def test_rolling_restart_loses_nothing(cluster: Cluster) -> None:
-    with trial(cluster, "roll", elections=3) as load:
+    with trial(cluster, "roll") as load:
         for node in cluster.nodes.values():
             assert node.stop() == 0
             node.start()

@@ -260,21 +260,23 @@ def test_those_who_wait_for_a_leader_that_lost_its_group_hear_that_nobody_knows(
     assert [outcome.fate for outcome in leader.outcomes] == [Fate.UNKNOWN]
 
 
-def test_follower_that_is_busy_applies_later_and_loses_nothing() -> None:
+def test_follower_that_is_busy_applies_later_and_loses_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     group = Group(3)
     group.propose(OPEN)
     follower = next(host for host in group.hosts.values() if host is not group.leader())
     pump = follower.up.pump
-    follower.up.pump = lambda: pump(lazy=True)  # type: ignore[method-assign,assignment]
+    monkeypatch.setattr(follower.up, "pump", lambda: pump(lazy=True))
     before = follower.machine.applied_index
     group.propose(put(1))
     group.run(200)
-    assert follower.up.lingers
+    assert follower.up.lingers is True
     assert follower.machine.applied_index == before
     for sequence in range(2, 2 + LAZY_ENTRIES):
         group.propose(put(sequence))
     assert follower.machine.applied_index > before
     group.run(200)
     pump()
-    assert not follower.up.lingers
+    assert follower.up.raft.applied_index == follower.up.raft.commit_index
     assert follower.machine.get(b"k")[0] == b"v"

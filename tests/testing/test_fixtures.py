@@ -31,6 +31,14 @@ def test_shards_are_asked_for_by_a_mark(shardnode_node):
     Path("pids").write_text(" ".join(str(shardnode_node.pid(shard)) for shard in (0, 1)))
 
 
+@pytest.mark.shardnode(nodes=3, shards=1)
+def test_cluster_survives_one_of_three(shardnode_cluster):
+    with shardnode_cluster.client(timeout=20) as db:
+        db.put(b"k", b"v")
+        shardnode_cluster.nodes[shardnode_cluster.leader()].kill()
+        assert db.get(b"k") == b"v"
+
+
 def test_simulator_runs_a_seed(shardnode_sim):
     report = shardnode_sim(3, steps_min=200, operations_min=5, faults_min=0)
     assert report.seed == 3
@@ -62,7 +70,7 @@ def pytest_in(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 def test_fixtures_work_in_a_foreign_folder_and_leave_no_process(tmp_path: Path) -> None:
     (tmp_path / "test_users.py").write_text(USERS_TEST)
     done = pytest_in(tmp_path, "-q")
-    assert "3 passed" in done.stdout, done.stdout + done.stderr
+    assert "4 passed" in done.stdout, done.stdout + done.stderr
     assert "1 failed" in done.stdout
     assert "the user's own" in done.stdout
     pids = [int(word) for word in (tmp_path / "pids").read_text().split()]
@@ -72,7 +80,7 @@ def test_fixtures_work_in_a_foreign_folder_and_leave_no_process(tmp_path: Path) 
 
 def test_plugin_shows_its_fixtures_and_its_mark(tmp_path: Path) -> None:
     shown = pytest_in(tmp_path, "--fixtures").stdout + pytest_in(tmp_path, "--markers").stdout
-    for name in ("shardnode_node", "shardnode_sim", "@pytest.mark.shardnode(shards=1)"):
+    for name in ("shardnode_node", "shardnode_cluster", "shardnode_sim", "@pytest.mark.shardnode("):
         assert name in shown
 
 
