@@ -44,3 +44,6 @@ def command() -> None:
     output.write_line(about.encode())
     rows = [[shard[name] for name in COLUMNS.values()] for shard in status["shards"]]
     output.table(list(COLUMNS), rows)
+    for shard in status["shards"]:
+        if shard["error"]:
+            output.write_line(f"shard {shard['id']} is {shard['state']}: {shard['error']}".encode())

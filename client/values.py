@@ -77,6 +77,18 @@ class Route:
 
 
 @dataclass(frozen=True, slots=True)
+class Watermark:
+    """How far one partition is, counted in its own entries, and what it needs of the log."""
+
+    partition: int
+    applied_index: int
+    durable_index: int
+    """The last entry whose effect no crash can undo."""
+    required_index: int
+    """The oldest index of the log that it still requires; 0: none."""
+
+
+@dataclass(frozen=True, slots=True)
 class ShardStatus:
     """How one shard of a node is."""
 
@@ -95,6 +107,14 @@ class ShardStatus:
     digest: str
     """A hash of everything applied so far, as 16 hexadecimal digits: equal on all replicas that
     have applied the same index."""
+    needed_index: int
+    """The log may be cut before this index: partitions, members or snapshots need the rest."""
+    snapshot_index: int
+    log_bytes: int
+    error: str
+    """What is wrong, with the file and what to do; empty when nothing is."""
+    partitions: tuple[Watermark, ...] = ()
+    """The internal partitions: 2^63 + 1 is key-value, 2^63 + 2 control."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +128,13 @@ class Status:
 
     @classmethod
     def of(cls, found: StatusFound) -> Status:
+        marks: dict[int, tuple[Watermark, ...]] = {}
+        for shard, *mark in zip(
+            *(found.mark_shards, found.mark_partitions, found.mark_applied),
+            *(found.mark_durable, found.mark_required),
+            strict=True,
+        ):
+            marks[shard] = (*marks.get(shard, ()), Watermark(*mark))
         columns = (
             found.ids,
             found.pids,
@@ -122,6 +149,11 @@ class Status:
             found.states,
             found.restarts,
             [f"{digest:016x}" for digest in found.digests],
+            found.needed_indexes,
+            found.snapshot_indexes,
+            found.log_bytes,
+            found.errors,
+            [marks.get(shard, ()) for shard in found.ids],
         )
         rows: Sequence[tuple[object, ...]] = list(zip(*columns, strict=True))
         shards = tuple(ShardStatus(*row) for row in rows)  # type: ignore[arg-type]

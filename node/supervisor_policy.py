@@ -92,7 +92,10 @@ class Watch:
 
 STATES = ("starting", "recovering", "serving", "fenced", "removed", "parked")
 ROLES = ("leader", "follower", "candidate", "learner")
-INDEXES = ("term", "commit_index", "applied_index", "durable_index", "truncation_index")
+INDEXES = (
+    *("term", "commit_index", "applied_index", "durable_index", "truncation_index"),
+    *("needed_index", "snapshot_index", "log_bytes"),
+)
 
 Row = dict[str, Any]
 """One shard of `status --json`."""
@@ -110,7 +113,7 @@ def shard_row(
     """A shard's row from the last line of its worker. A worker that has not spoken since it was
     started has none, and is starting; whatever is missing or of a wrong type is as if not said."""
     state, role, leader = line.get("state"), line.get("role"), line.get("leader")
-    digest = line.get("digest")
+    digest, error, marks = line.get("digest"), line.get("error"), line.get("watermarks")
     numbers = {name: line.get(name) for name in INDEXES}
     return {
         "id": shard,
@@ -122,6 +125,8 @@ def shard_row(
         "state": "parked" if parked else state if state in STATES else "starting",
         "restarts": restarts,
         "digest": digest if isinstance(digest, str) else "0" * 16,
+        "error": error if isinstance(error, str) else "",
+        "watermarks": marks if isinstance(marks, list) else [],
     }
 
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from shardnode.router.settings import RouterSettings
-from shardnode.wire.cluster import Route, StatusFound, TopologyFound
+from shardnode.wire.cluster import Route, StatusFound, TopologyFound, cut, mark_columns
 from shardnode.wire.codec import Body
 from shardnode.wire.errors import Overloaded, ShardnodeError, Unavailable
 from shardnode.wire.frames import (
@@ -177,6 +177,11 @@ class Routes:
             states=column("state"),
             restarts=column("restarts"),
             digests=[int(row["digest"], 16) for row in rows],
+            needed_indexes=column("needed_index"),
+            snapshot_indexes=column("snapshot_index"),
+            log_bytes=column("log_bytes"),
+            errors=[cut(row["error"]) for row in rows],
+            **mark_columns({row["id"]: row["watermarks"] for row in rows}),
         )
 
     def _elsewhere(self, shard: int) -> str:
@@ -189,7 +194,10 @@ class Routes:
 
 def _unknown(shard: int) -> Row:
     """A shard of which nothing has been heard yet."""
-    indexes = ("term", "commit_index", "applied_index", "durable_index", "truncation_index")
+    indexes = (
+        *("term", "commit_index", "applied_index", "durable_index", "truncation_index"),
+        *("needed_index", "snapshot_index", "log_bytes"),
+    )
     return {
         "id": shard,
         "pid": None,
@@ -199,5 +207,7 @@ def _unknown(shard: int) -> Row:
         "state": "starting",
         "restarts": 0,
         "digest": "0" * 16,
+        "error": "",
+        "watermarks": [],
         **dict.fromkeys(indexes, 0),
     }

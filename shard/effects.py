@@ -32,6 +32,7 @@ from shardnode.shard.keyvalue import Found, KeyValue
 from shardnode.shard.keyvalue_reads import FOUND_BYTES_MAX
 from shardnode.shard.machine import ReadPart
 from shardnode.shard.sessions import SessionTable
+from shardnode.shard.watermarks import Watermark, Watermarks
 from shardnode.storage.engine import Engine, EngineOptions, Item, open_engine
 from shardnode.storage.errors import SnapshotCorrupt
 from shardnode.storage.files import join
@@ -70,6 +71,7 @@ class Effects:
         self.checks: list[tuple[int, int]] = []
         """(index, digest) at each CHECK_STATE applied; whoever compares them empties it."""
         self._partitions: dict[int, int] = {}
+        self._marks = Watermarks(self._partitions)
         self._flushed: tuple[int, bytes] = (0, b"")
         self._written = False
         self._load()
@@ -78,6 +80,11 @@ class Effects:
     def durable_index(self) -> int:
         """The last entry that even the loss of the last commit leaves."""
         return self.engine.durable_index
+
+    def watermarks(self, pending: Mapping[int, int]) -> list[Watermark]:
+        """How far each partition is; `pending`: where one waits for acknowledgements in the log."""
+        self._marks.durable(self.engine.durable_index)
+        return self._marks.all(pending)
 
     # -- applying -----------------------------------------------------------------------------
 
@@ -88,6 +95,7 @@ class Effects:
         for partition, group in groupby(entries, _PARTITION):
             run = list(group)
             self._check(partition, run)
+            self._marks.applying(partition, run[0].index)
             if partition == KEY_VALUE_PARTITION:
                 answers = self.keyvalue.apply(run)
             elif partition == CONTROL_PARTITION:
@@ -174,6 +182,7 @@ class Effects:
         """What is applied now is to become durable, with the membership at `applied_index`."""
         self.membership = membership
         self._flushed = (self.applied_index, membership)
+        self._marks.flushing(self.applied_index)
         self.engine.begin_flush(self.applied_index, self._blobs(membership))
 
     @property
@@ -258,6 +267,7 @@ class Effects:
             self._partitions = dict(pairs)
         assert self.applied_index == self.engine.index, "one commit holds both"
         self.partition_indexes = self._partitions
+        self._marks = Watermarks(self._partitions)
         self._flushed = (self.applied_index, self.membership)
         self.control.load(self.engine.blob("control"))
 

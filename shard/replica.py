@@ -27,9 +27,11 @@ from shardnode.raft import (
     Ready,
     Role,
 )
+from shardnode.shard.acks import Policy
 from shardnode.shard.boot import ReplicaSettings, boot
 from shardnode.shard.builder import Builder
 from shardnode.shard.copies import Busy, Copies, Send
+from shardnode.shard.holding import Holding
 from shardnode.shard.machine import StateMachine
 from shardnode.shard.transfer import Piece, Pull
 from shardnode.storage.errors import NoSpace
@@ -137,6 +139,7 @@ class Replica:
         self.counters: Counter[str] = Counter()
         self._send = send
         self.copies = Copies(self, send, builder=builder, busy=busy)
+        self.holding: Holding[Outcome] = Holding()
         self._waiting: dict[int, tuple[int, int]] = {}
         self._partition_indexes: dict[int, int] = {}
         self._counted_term = 0
@@ -178,9 +181,18 @@ class Replica:
             proposals.append(Proposal(partition, number + 1, payload))
         first = self.raft.propose(proposals)
         self._partition_indexes.update(counts)
+        if len(self.holding):
+            self.holding.appended(
+                self.raft,
+                ((p.partition, p.partition_index, i) for i, p in enumerate(proposals, first)),
+            )
         term = self.raft.term
         for index, request in enumerate(requests, first):
             self._waiting[index] = (term, request.token)
+
+    def follow(self, partition: int, policy: Policy) -> None:
+        """Answer writes to a partition when this policy is satisfied, not a majority alone."""
+        self.holding.follow(partition, policy, self.machine.partition_indexes.get(partition, 0))
 
     def read(self, context: int, *, lease: bool = False) -> None:
         """Ask for a linearizable read; `reads` or `refused_reads` answers after a `pump`."""
@@ -214,6 +226,10 @@ class Replica:
             self.refused_reads += ready.refused_reads
             if ready.install is not None:
                 self.copies.begin_download(ready.install, ready.install_from)
+        if len(self.holding):
+            told, unknown = self.holding.look(self.raft)
+            self.outcomes += told
+            self.outcomes += [each._replace(fate=Fate.UNKNOWN, reply=b"") for each in unknown]
         self._tidy()
         return applied < entries_max
 
@@ -269,8 +285,15 @@ class Replica:
                 if waiting is not None:
                     term, token = waiting
                     fate = Fate.APPLIED if term == entry.term else Fate.LOST
-                    self.outcomes.append(Outcome(token, fate, entry.index, reply))
+                    outcome = Outcome(token, fate, entry.index, reply)
+                    if self._may_tell(entry, outcome):
+                        self.outcomes.append(outcome)
         self.raft.applied(last)
+
+    def _may_tell(self, entry: Entry, outcome: Outcome) -> bool:
+        if not len(self.holding) or outcome.fate is Fate.LOST:
+            return True
+        return self.holding.passes(entry.partition, entry.partition_index, outcome)
 
     def resolve(self, indexes: Collection[int], fate: Fate) -> None:
         for index in indexes:
@@ -336,16 +359,24 @@ class Replica:
     def flushed(self, index: int) -> None:
         """Effects through `index` are stored: the log behind them is needed by peers alone."""
         self.flushed_index = index
-        needed, settings = self.machine.durable_index, self.settings
+        droppable = self.needed_index - 1
+        if droppable > self.log.anchor.index:
+            self.log.truncate_front(droppable)
+            self.raft.compacted()
+
+    @property
+    def needed_index(self) -> int:
+        """The log may be cut before this: a crash could undo the effects of the rest, a partition
+        waits for acknowledgements of it, or members need it, within bounds."""
+        settings, pending = self.settings, self.holding.acks.pending.values()
+        droppable = min([self.machine.durable_index, *(index - 1 for index in pending)])
         size, keep_max = self.log.size_bytes, settings.keep_bytes_max
         if size < keep_max:
             kept = self.raft.applied_index - settings.keep_entries
-            needed = min(needed, kept, self.raft.lagging_index)
+            droppable = min(droppable, kept, self.raft.lagging_index)
         elif size < FETCH_FACTOR * keep_max:
-            needed = min(needed, self.raft.awaited_index(FETCH_PATIENCE_MS))
-        if needed > self.log.anchor.index:
-            self.log.truncate_front(needed)
-            self.raft.compacted()
+            droppable = min(droppable, self.raft.awaited_index(FETCH_PATIENCE_MS))
+        return max(self.log.anchor.index, droppable) + 1
 
     def _count_partitions(self) -> None:
         """A new leader learns how far each partition is numbered, from effects and the tail."""

@@ -9,8 +9,8 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from shardnode.raft import Role
-from shardnode.wire.cluster import StatusFound
-from shardnode.wire.placement import split_member_id
+from shardnode.wire.cluster import StatusFound, cut, mark_columns
+from shardnode.wire.placement import CONTROL_PARTITION, KEY_VALUE_PARTITION, split_member_id
 
 if TYPE_CHECKING:
     from shardnode.shard.worker import Worker
@@ -21,6 +21,9 @@ ROLES = {
     Role.CANDIDATE: "candidate",
     Role.LEADER: "leader",
 }
+
+
+_INTERNAL = (KEY_VALUE_PARTITION, CONTROL_PARTITION)
 
 
 def report(worker: Worker) -> dict[str, Any]:
@@ -41,9 +44,12 @@ def report(worker: Worker) -> dict[str, Any]:
 def _standing(worker: Worker) -> dict[str, Any]:
     replica = worker.replica
     if replica is None:
-        names = ("term", "commit_index", "applied_index", "durable_index", "truncation_index")
+        names = (
+            *("term", "commit_index", "applied_index", "durable_index", "truncation_index"),
+            *("needed_index", "snapshot_index", "log_bytes"),
+        )
         blank = {"role": "follower", "leader": None, "epoch": 0, "digest": "0" * 16}
-        return {**blank, **dict.fromkeys(names, 0)}
+        return {**blank, "watermarks": [], **dict.fromkeys(names, 0)}
     raft = replica.raft
     learns = raft.member in raft.membership.learners
     return {
@@ -56,7 +62,19 @@ def _standing(worker: Worker) -> dict[str, Any]:
         "truncation_index": replica.log.anchor.index,
         "epoch": worker.service.table.epoch if worker.service is not None else 0,
         "digest": f"{worker.effects.digest if worker.effects else 0:016x}",
+        "needed_index": replica.needed_index,
+        "snapshot_index": replica.snapshot_index,
+        "log_bytes": replica.log.size_bytes,
+        "watermarks": _watermarks(worker),
     }
+
+
+def _watermarks(worker: Worker) -> list[list[int]]:
+    """[partition, applied, durable, required] of the internal partitions; streams tell theirs."""
+    if worker.effects is None or worker.replica is None:
+        return []
+    marks = worker.effects.watermarks(worker.replica.holding.acks.pending)
+    return [list(mark) for mark in marks if mark.partition in _INTERNAL]
 
 
 def status_found(worker: Worker) -> bytes:
@@ -79,4 +97,9 @@ def status_found(worker: Worker) -> bytes:
         states=[worker.state],
         restarts=[0],
         digests=[int(standing["digest"], 16)],
+        needed_indexes=[standing["needed_index"]],
+        snapshot_indexes=[standing["snapshot_index"]],
+        log_bytes=[standing["log_bytes"]],
+        errors=[cut(worker.error)],
+        **mark_columns({settings.shard: standing["watermarks"]}),
     ).encode()

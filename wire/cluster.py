@@ -4,10 +4,11 @@ One rule: these are views. They may be out of date when they arrive; whoever act
 with its epoch, and a shard that knows better answers `WrongShard` or `NotLeader`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
+from shardnode.wire import limits
 from shardnode.wire.codec import Answer
 from shardnode.wire.errors import malformed
 from shardnode.wire.fields import Bytes, Int, IntColumn, Number, OptionalNumber, Text, TextColumn
@@ -16,6 +17,8 @@ _Name = Annotated[str, Text("name_bytes_max")]
 _ShardNumbers = Annotated[Sequence[int], IntColumn("shards_max")]
 _OptionalShardNumbers = Annotated[Sequence[int | None], IntColumn("shards_max", optional=True)]
 _ShardNames = Annotated[Sequence[str], TextColumn("name_bytes_max", "shards_max")]
+_ShardTexts = Annotated[Sequence[str], TextColumn("error_message_bytes_max", "shards_max")]
+_MarkNumbers = Annotated[Sequence[int], IntColumn("watermarks_max")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +92,30 @@ class StatusFound(Answer):
     restarts: _ShardNumbers
     digests: _ShardNumbers
     """A hash of everything applied through `applied_indexes`: equal on all replicas."""
+    needed_indexes: _ShardNumbers
+    """The log may be cut before these: partitions, members and snapshots need the rest."""
+    snapshot_indexes: _ShardNumbers
+    """Where the newest snapshot ends; 0: there is none."""
+    log_bytes: _ShardNumbers
+    errors: _ShardTexts
+    """What is wrong: the damage, the file and what to do; empty when nothing is."""
+    mark_shards: Annotated[Sequence[int], IntColumn("watermarks_max", "shard_id_max")] = ()
+    mark_partitions: _MarkNumbers = ()
+    mark_applied: _MarkNumbers = ()
+    """The last of a partition's own entries that has taken effect."""
+    mark_durable: _MarkNumbers = ()
+    """… and the last whose effect no crash can undo."""
+    mark_required: _MarkNumbers = ()
+    """The oldest index of the log that the partition still requires; 0: none."""
 
     def validate(self) -> None:
+        marks = (self.mark_partitions, self.mark_applied, self.mark_durable, self.mark_required)
+        if any(len(column) != len(self.mark_shards) for column in marks):
+            raise malformed(
+                f"columns of {len(self.mark_shards)} partitions",
+                f"lengths {[len(column) for column in marks]}",
+                "the node that sent it breaks the protocol",
+            )
         columns: tuple[Sequence[object], ...] = (
             self.pids,
             self.cores,
@@ -104,6 +129,10 @@ class StatusFound(Answer):
             self.states,
             self.restarts,
             self.digests,
+            self.needed_indexes,
+            self.snapshot_indexes,
+            self.log_bytes,
+            self.errors,
         )
         if any(len(column) != len(self.ids) for column in columns):
             raise malformed(
@@ -111,3 +140,15 @@ class StatusFound(Answer):
                 f"lengths {[len(column) for column in columns]}",
                 "the node that sent it breaks the protocol",
             )
+
+
+def mark_columns(marks: Mapping[int, Sequence[Sequence[int]]]) -> dict[str, list[int]]:
+    """The columns of watermarks from rows of [partition, applied, durable, required] by shard."""
+    rows = [[shard, *mark] for shard, each in marks.items() for mark in each]
+    names = ("shards", "partitions", "applied", "durable", "required")
+    return {f"mark_{name}": [row[at] for row in rows] for at, name in enumerate(names)}
+
+
+def cut(message: str) -> str:
+    """As much of a message as a status may hold."""
+    return message.encode()[: limits.error_message_bytes_max].decode(errors="ignore")

@@ -29,7 +29,15 @@ SHARD = {
     "truncation_index",
     "state",
     "restarts",
+    "needed_index",
+    "snapshot_index",
+    "log_bytes",
+    "error",
+    "partitions",
 }
+
+
+DAMAGE = "log/1.seg is damaged: restore the shard"
 
 
 class Unwell(FakeNode):
@@ -39,7 +47,8 @@ class Unwell(FakeNode):
         answer = super()._of_node(body)
         if isinstance(answer, StatusFound):
             states, leaders = ["serving", "fenced", "serving"], [1, 1, None]
-            return replace(answer, states=states, leaders=leaders)
+            errors = ["", DAMAGE, ""]
+            return replace(answer, states=states, leaders=leaders, errors=errors)
         return answer
 
 
@@ -52,6 +61,10 @@ def test_status_in_json_has_the_documented_names(shardnode: Kv) -> None:
         assert shard.keys() >= SHARD
         assert (shard["role"], shard["leader"], shard["state"]) == ("leader", 1, "serving")
         assert psutil.pid_exists(shard["pid"])
+        assert shard["truncation_index"] < shard["needed_index"] <= shard["durable_index"] + 1
+        for mark in shard["partitions"]:
+            assert mark["durable_index"] <= mark["applied_index"]
+            assert not mark["required_index"] or mark["required_index"] >= shard["needed_index"]
         if shard["core"] is not None:
             assert os.sched_getaffinity(shard["pid"]) == {shard["core"]}
 
@@ -90,6 +103,12 @@ def test_unhealthy_node_ends_with_7_and_says_why() -> None:
         done = run(*words, "--json")
         assert done.returncode == 7
         assert json.loads(done.stdout)["problems"] == problems
+
+
+def test_status_names_the_damage() -> None:
+    with Unwell(shards=3) as node:
+        done = run("status", "--connect", node.endpoint.removeprefix("tcp://"))
+    assert done.stdout.decode().splitlines()[-1] == f"shard 1 is fenced: {DAMAGE}"
 
 
 def test_node_out_of_reach_is_not_called_unhealthy() -> None:

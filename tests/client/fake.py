@@ -324,6 +324,10 @@ class FakeNode:
                 ["serving"] * count,
                 zeros,
                 zeros,
+                zeros,
+                zeros,
+                zeros,
+                [""] * count,
             )
         if isinstance(body, requests.Explain):
             shard = self.table.shard_of_key(body.key)

@@ -158,10 +158,14 @@ def test_large_requests_to_a_worker_that_hangs_are_refused_in_time(router: Route
 
 
 def test_status_is_what_the_supervisor_told(router: RouterProcess) -> None:
-    indexes = ("term", "commit_index", "applied_index", "durable_index", "truncation_index")
+    indexes = (
+        *("term", "commit_index", "applied_index", "durable_index", "truncation_index"),
+        *("needed_index", "snapshot_index", "log_bytes"),
+    )
     rows = [
         {"id": shard, "pid": 10 + shard, "core": None, "role": "leader", "leader": 1}
         | {"state": "serving", "restarts": shard, "digest": "00ff" * 4}
+        | {"error": "damaged", "watermarks": [[7, 4, 3, 2]]}
         | dict.fromkeys(indexes, 4)
         for shard in range(2)
     ]

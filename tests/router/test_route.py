@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardnode.router.route import Routes
+from shardnode.wire import limits
 from shardnode.wire.cluster import Route, StatusFound, TopologyFound
 from shardnode.wire.errors import (
     InvalidRequest,
@@ -175,7 +176,8 @@ def row(shard: int, **changes: Any) -> dict[str, Any]:
     indexes = dict.fromkeys(("commit_index", "applied_index", "durable_index"), 7)
     fields = {"id": shard, "pid": 100 + shard, "core": shard, "role": "leader", "leader": 1}
     fields |= {"term": 3, **indexes, "truncation_index": 1, "state": "serving", "restarts": 0}
-    fields["digest"] = "0123456789abcdef"
+    fields |= {"needed_index": 2, "snapshot_index": 0, "log_bytes": 64, "error": "a" * 9_000}
+    fields |= {"digest": "0123456789abcdef", "watermarks": [[9, 8, 7, 6]]}
     return fields | changes
 
 
@@ -209,6 +211,9 @@ def test_status_shows_every_local_shard_also_before_it_was_heard_of() -> None:
     assert list(found.pids) == [None, 101]
     assert list(found.restarts) == [0, 4]
     assert list(found.digests) == [0, 0x0123456789ABCDEF]
+    assert list(found.errors) == ["", "a" * limits.error_message_bytes_max]
+    marks = (found.mark_shards, found.mark_partitions, found.mark_required)
+    assert [list(column) for column in marks] == [[1], [9], [6]]
 
 
 def test_newer_table_is_followed_and_an_older_one_is_not() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shardnode.raft import Entry, NotLeader, Refused
+from shardnode.shard.acks import Threshold
 from shardnode.shard.replica import LAZY_ENTRIES, Fate, Request
 from shardnode.shard.transfer import Piece, Pull
 from shardnode.sim.machine import KV_PARTITION
@@ -280,3 +281,32 @@ def test_follower_that_is_busy_applies_later_and_loses_nothing(
     pump()
     assert follower.up.raft.applied_index == follower.up.raft.commit_index
     assert follower.machine.get(b"k")[0] == b"v"
+
+
+def test_partition_that_asks_for_all_members_is_answered_when_all_hold_it() -> None:
+    group = Group(3)
+    group.propose(OPEN)
+    leader = group.leader()
+    leader.up.follow(KV_PARTITION, Threshold(3))
+    (slow, *_) = set(group.hosts) - {leader.member}
+    group.blocked = {slow}
+    assert group.propose(put(1)) == []
+    assert leader.machine.get(b"k")[0] == b"v"
+    group.blocked = set()
+    leader.outcomes.clear()
+    group.run(2_000)
+    assert [outcome.fate for outcome in leader.outcomes] == [Fate.APPLIED]
+
+
+def test_reply_that_was_held_back_is_unknown_when_leadership_ends() -> None:
+    group = Group(3)
+    group.propose(OPEN)
+    leader = group.leader()
+    leader.up.follow(KV_PARTITION, Threshold(3))
+    (slow, *_) = set(group.hosts) - {leader.member}
+    group.blocked = {slow}
+    group.propose(put(1))
+    leader.outcomes.clear()
+    group.blocked = {leader.member}
+    group.run(2_000)
+    assert [outcome.fate for outcome in leader.outcomes] == [Fate.UNKNOWN]

@@ -92,9 +92,14 @@ def test_row_has_what_the_worker_said() -> None:
         "applied_index": 0,
         "durable_index": 0,
         "truncation_index": 0,
+        "needed_index": 0,
+        "snapshot_index": 0,
+        "log_bytes": 0,
         "state": "serving",
         "restarts": 1,
         "digest": "0" * 16,
+        "error": "",
+        "watermarks": [],
     }
 
 

@@ -74,6 +74,15 @@ STATUS = StatusFound(
     states=["serving", "parked"],
     restarts=[0, 9],
     digests=[0x0123456789ABCDEF, 0],
+    needed_indexes=[13, 0],
+    snapshot_indexes=[10, 0],
+    log_bytes=[4096, 0],
+    errors=["", "it ended 9 times"],
+    mark_shards=[0],
+    mark_partitions=[placement.KEY_VALUE_PARTITION],
+    mark_applied=[66],
+    mark_durable=[60],
+    mark_required=[64],
 )
 TOPOLOGY = TopologyFound(
     cluster="main",
