@@ -63,11 +63,13 @@ def running(command: list[str], port: int, folder: Path) -> Iterator[int]:
 
 
 @contextmanager
-def redis(folder: Path, *, save: bool = True) -> Iterator[int]:
+def redis(folder: Path, *, save: bool = True, rewrites: bool = True) -> Iterator[int]:
     """Redis with an append-only file that is synced before every answer."""
     server, port = require("redis-server", "redis-server"), free_port()
     command = [server, "--port", str(port), "--bind", "127.0.0.1", "--dir", str(folder)]
     command += ["--save", "", "--appendonly", "yes" if save else "no", "--appendfsync", "always"]
+    if not rewrites:
+        command += ["--auto-aof-rewrite-percentage", "0"]
     with running(command, port, folder):
         yield port
 

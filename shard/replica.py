@@ -144,6 +144,8 @@ class Replica:
         self._partition_indexes: dict[int, int] = {}
         self._counted_term = 0
         self._deposed_ms = now_ms
+        self._found_index = booted.log.last_index
+        self.counters["redone_bytes"] = 0
         self.flushed_index = machine.applied_index
         self.snapshot_index = booted.snapshot.index if booted.snapshot else 0
 
@@ -279,6 +281,8 @@ class Replica:
         # After a repair the state machine may be ahead of the log: those took effect before.
         fresh = [entry for entry in entries if entry.index > self.machine.applied_index]
         if fresh:
+            if fresh[0].index <= self._found_index:
+                self._count_redone(fresh)
             replies = self.machine.apply(fresh)
             for entry, reply in zip(fresh, replies, strict=True):
                 waiting = self._waiting.pop(entry.index, None)
@@ -289,6 +293,12 @@ class Replica:
                     if self._may_tell(entry, outcome):
                         self.outcomes.append(outcome)
         self.raft.applied(last)
+
+    def _count_redone(self, entries: Sequence[Entry]) -> None:
+        """What the log had at the start and the effects had not."""
+        again = [len(entry.payload) for entry in entries if entry.index <= self._found_index]
+        self.counters["redone_entries"] += len(again)
+        self.counters["redone_bytes"] += sum(again)
 
     def _may_tell(self, entry: Entry, outcome: Outcome) -> bool:
         if not len(self.holding) or outcome.fate is Fate.LOST:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
 from shardnode.raft import Entry, NotLeader, Refused
@@ -146,7 +148,7 @@ def test_strangers_pieces_and_pulls_are_dropped_and_counted() -> None:
     replica.receive(Pull(CLUSTER + 1, 2, 1, 5, 0, 10))
     replica.receive(Piece(CLUSTER, 2, 9, 5, 0, b"x"))
     replica.receive(Piece(CLUSTER, 2, 1, 5, 0, b"x"))
-    assert replica.counters == {"stranger": 2, "stale_piece": 1}
+    assert replica.counters == Counter(stranger=2, stale_piece=1)
 
 
 def test_full_disk_refuses_writes_serves_reads_and_recovers() -> None:
