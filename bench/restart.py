@@ -24,7 +24,7 @@ from contextlib import contextmanager, suppress
 from multiprocessing import get_context
 from pathlib import Path
 
-from shardnode import Client, ShardnodeError
+from shardnode import Client, ShardnodeError, Unavailable
 from shardnode.bench import peers
 from shardnode.bench.figures import Missing, Table
 from shardnode.testing.cluster import Cluster
@@ -74,10 +74,12 @@ def started(cluster: Cluster, probes: list[bytes]) -> float:
     """Seconds from the start of a node until every shard answers a read."""
     begun = time.perf_counter()
     cluster.nodes[1].launch()
-    with Client(cluster.addresses, timeout=120) as db:
-        for each in probes:
-            db.get(each)
-        return time.perf_counter() - begun
+    while True:
+        with suppress(Unavailable), Client(cluster.addresses, timeout=120) as db:
+            for each in probes:
+                db.get(each)
+            return time.perf_counter() - begun
+        time.sleep(0.005)
 
 
 def redone(address: str, shards: int) -> list[int]:
