@@ -26,10 +26,11 @@ from typing import Any, Protocol
 import orjson
 
 from shardnode.shard.effects import snapshot_parts
+from shardnode.shard.streams_copy import stream_parts
 from shardnode.storage.engine_lmdb import LmdbReader
 from shardnode.storage.engine_store import Item
 from shardnode.storage.errors import StorageError
-from shardnode.storage.files import RealFiles
+from shardnode.storage.failpoints import pass_point, working_files
 from shardnode.storage.manifest import SnapshotFile
 from shardnode.storage.snapshots import write_parts
 
@@ -141,22 +142,30 @@ def main() -> int:
     os.nice(NICE)
     asked = orjson.loads(sys.stdin.buffer.readline())
     try:
-        reader = LmdbReader(asked["engine"])
-        try:
-            items = _while_wanted(reader.batches(BATCH_KEYS))
-            index, membership, parts = snapshot_parts(reader.blob, items)
-            files = write_parts(RealFiles(asked["root"]), asked["temporary"], parts)
-        finally:
-            reader.close()
+        answer = _build(asked["engine"], asked["root"], asked["temporary"])
     except WorkerGone:
         return 0
     except StorageError as error:
-        sys.stdout.buffer.write(orjson.dumps({"failed": f"{type(error).__name__}: {error}"}))
-        return 0
-    described = [astuple(each) for each in files]
-    answer = {"index": index, "membership": membership.hex(), "files": described}
+        answer = {"failed": f"{type(error).__name__}: {error}"}
     sys.stdout.buffer.write(orjson.dumps(answer))
     return 0
+
+
+def _build(engine: str, root: str, temporary: str) -> dict[str, Any]:
+    shard = temporary.partition("/")[0]
+    pass_point("snapshot.build.before", shard)
+    reader = LmdbReader(engine)
+    try:
+        items = _while_wanted(reader.batches(BATCH_KEYS))
+        working = working_files(root, shard)
+        streams = stream_parts(working, shard, reader.blob)
+        index, membership, parts = snapshot_parts(reader.blob, items, streams)
+        files = write_parts(working, temporary, parts)
+    finally:
+        reader.close()
+    pass_point("snapshot.build.after", shard)
+    described = [astuple(each) for each in files]
+    return {"index": index, "membership": membership.hex(), "files": described}
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ index of the log; so redo after a crash starts exactly where effects end.
     raft                  nothing: an empty reply
     key-value             `keyvalue.KeyValue`, neighbouring entries together
     control               `control.Control`
+    of a stream           `streams.Streams`, one state machine for each
     any other             refused, without effect
 
 A worker flushes in slices between its other work: when `wants_flush`, `begin_flush(membership)`,
@@ -15,6 +16,7 @@ then `flush_slice()` once per turn of its loop until it gives an index. `flush` 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
@@ -27,15 +29,17 @@ from xxhash import xxh3_64_intdigest
 
 from shardnode.raft import RAFT_PARTITION, Entry
 from shardnode.shard.control import Control
-from shardnode.shard.entries import CHECK_STATE, kind_of, refuse
+from shardnode.shard.entries import CHECK_STATE, PARTITION_SET, decode_entry, kind_of, refuse
 from shardnode.shard.keyvalue import Found, KeyValue
 from shardnode.shard.keyvalue_reads import FOUND_BYTES_MAX
 from shardnode.shard.machine import ReadPart
 from shardnode.shard.sessions import SessionTable
+from shardnode.shard.streams import Streams
+from shardnode.shard.streams_copy import STREAMS, is_stream_part, stream_parts, take_in
 from shardnode.shard.watermarks import Watermark, Watermarks
 from shardnode.storage.engine import Engine, EngineOptions, Item, open_engine
-from shardnode.storage.errors import SnapshotCorrupt
-from shardnode.storage.files import join
+from shardnode.storage.errors import NoSpace, SnapshotCorrupt
+from shardnode.storage.files import RealFiles, join
 from shardnode.wire.errors import InvalidRequest
 from shardnode.wire.placement import CONTROL_PARTITION, KEY_VALUE_PARTITION, PlacementTable
 from shardnode.wire.replies import Changes, Page
@@ -43,6 +47,12 @@ from shardnode.wire.requests import Scan, Watch
 
 SLICE_KEYS = 2_000
 """Keys that one slice of a flush writes: about 5 ms."""
+
+REDO_BYTES_MAX = 64 << 20
+"""What a restart applies again at most, of payload."""
+
+FLUSH_BYTES = REDO_BYTES_MAX // 3
+"""Applied between two flushes: one may be under way, and a power loss may undo the one before."""
 
 BEHIND_FACTOR = 8
 """How much larger slices are when two memory tables are full."""
@@ -57,10 +67,12 @@ _PARTITION = attrgetter("partition")
 class Effects:
     """What has been applied, over one engine."""
 
-    def __init__(self, engine: Engine, path: str = "") -> None:
-        """`path`: where the engine has its files, if it has any."""
+    def __init__(self, engine: Engine, path: str = "", streams: Streams | None = None) -> None:
+        """`path`: where the engine has its files, if it has any; `streams`: the partitions that
+        have logs of their own, if there can be any."""
         self.engine = engine
         self.path = path
+        self.streams = streams
         self.keyvalue = KeyValue(engine)
         self.control = Control()
         self.applied_index = 0
@@ -73,6 +85,7 @@ class Effects:
         self._partitions: dict[int, int] = {}
         self._marks = Watermarks(self._partitions)
         self._flushed: tuple[int, bytes] = (0, b"")
+        self._unflushed_bytes = 0
         self._written = False
         self._load()
 
@@ -99,14 +112,21 @@ class Effects:
             if partition == KEY_VALUE_PARTITION:
                 answers = self.keyvalue.apply(run)
             elif partition == CONTROL_PARTITION:
-                answers = self.control.apply([entry.payload for entry in run])
+                answers = [self._control(entry.payload) for entry in run]
             elif partition == RAFT_PARTITION:
                 answers = [b""] * len(run)
+            elif self.streams is not None:
+                answers = self.streams.apply(run, self.keyvalue.sessions)
             else:
                 answers = [_NO_SUCH_PARTITION] * len(run)
             self._count(partition, run, answers)
             replies += answers
         return replies
+
+    def _control(self, payload: bytes) -> bytes:
+        if self.streams is not None and kind_of(payload) == PARTITION_SET:
+            return self.streams.set(decode_entry(payload).body)
+        return self.control.apply([payload])[0]
 
     def _check(self, partition: int, run: Sequence[Entry]) -> None:
         for index, entry in enumerate(run, self.applied_index + 1):
@@ -117,12 +137,14 @@ class Effects:
                 assert entry.partition_index == number, "a partition's numbers are dense"
 
     def _count(self, partition: int, run: Sequence[Entry], answers: Sequence[bytes]) -> None:
-        digest = self.digest
+        digest, size = self.digest, 0
         for entry, answer in zip(run, answers, strict=True):
+            size += len(entry.payload)
             digest = xxh3_64_intdigest(answer, xxh3_64_intdigest(entry.payload, digest))
             if partition == CONTROL_PARTITION and kind_of(entry.payload) == CHECK_STATE:
                 self.checks.append((entry.index, digest))
         self.digest = digest
+        self._unflushed_bytes += size
         self.applied_index = run[-1].index
         if partition != RAFT_PARTITION:
             self._partitions[partition] = run[-1].partition_index
@@ -170,8 +192,17 @@ class Effects:
 
     @property
     def wants_flush(self) -> bool:
-        """The memory table is full and nothing is being flushed."""
-        return self.engine.wants_flush and not self.engine.flushing
+        """Enough was applied, and nothing is being flushed."""
+        return self._is_full and not self.engine.flushing and self._can_flush
+
+    @property
+    def _is_full(self) -> bool:
+        return self.engine.wants_flush or self._unflushed_bytes >= FLUSH_BYTES
+
+    @property
+    def _can_flush(self) -> bool:
+        """Not while a partition has no room for what was applied: its mark must be true."""
+        return self.streams is None or self.streams.is_written
 
     @property
     def flushing(self) -> bool:
@@ -182,7 +213,10 @@ class Effects:
         """What is applied now is to become durable, with the membership at `applied_index`."""
         self.membership = membership
         self._flushed = (self.applied_index, membership)
+        self._unflushed_bytes = 0
         self._marks.flushing(self.applied_index)
+        if self.streams is not None:
+            self.streams.begin_flush()
         self.engine.begin_flush(self.applied_index, self._blobs(membership))
 
     @property
@@ -199,21 +233,28 @@ class Effects:
         When the next table is full already, slices are larger and the fsync is waited for:
         writers must not be faster than the disk for long, because memory is bounded.
         """
-        behind = self.engine.wants_flush
+        behind = self._is_full
         if not self._written:
             self._written = self.engine.flush_slice(keys_max * (BEHIND_FACTOR if behind else 1))
             return None
+        wait = wait or behind
+        if self.streams is not None and not self.streams.synced(wait=wait):
+            return None
         try:
-            done = self.engine.commit_flush(wait=wait or behind)
+            done = self.engine.commit_flush(wait=wait)
         except BaseException:
             self._written = False
             raise
         self._written = not done
+        if done and self.streams is not None:
+            self.streams.committed(self.engine.index, self.engine.durable_index)
         return self.engine.index if done else None
 
     def flush(self, membership: bytes) -> None:
         """Make all effects so far, the applied index and the membership durable together."""
         self._finish_flush()
+        if not self._can_flush:
+            raise NoSpace("no space left for what streams have applied: free some")
         if self._flushed != (self.applied_index, membership):
             self.begin_flush(membership)
             self._finish_flush()
@@ -224,6 +265,8 @@ class Effects:
 
     def close(self) -> None:
         """Let go of files; what was not flushed comes again from the log."""
+        if self.streams is not None:
+            self.streams.close()
         self.engine.close()
 
     # -- snapshots ----------------------------------------------------------------------------
@@ -232,18 +275,23 @@ class Effects:
         """The state at `applied_index`: the same bytes on every replica. The keys are read from
         a pinned commit, so applying may go on while the pieces are taken."""
         self.flush(self.membership)
-        return snapshot_parts(self.engine.blob, self.engine.pin())[2]
+        streams = self.streams
+        parts = stream_parts(streams.files, streams.shard, self.engine.blob) if streams else {}
+        return snapshot_parts(self.engine.blob, self.engine.pin(), parts)[2]
 
     def restore(self, index: int, membership: bytes, names: Sequence[str], part: ReadPart) -> None:
         """Replace everything, durably and at once; until then the old state stays."""
         assert index > self.applied_index, "a snapshot never lowers what is applied"
-        if sorted(names) != sorted(_PARTS):
-            raise SnapshotCorrupt(f"expected the parts {_PARTS}, found {sorted(names)}")
+        own = sorted(name for name in names if name != STREAMS and not is_stream_part(name))
+        if own != sorted(_PARTS):
+            raise SnapshotCorrupt(f"expected the parts {_PARTS}, found {own}")
         blobs = {name: b"".join(part(name)) for name in _PARTS if name != _KEYS}
         found, _, partitions, digest = msgpack.unpackb(blobs[_EFFECTS])
         if found != index:
             raise SnapshotCorrupt(f"expected the state at index {index}, found that at {found}")
         blobs[_EFFECTS] = bytes(msgpack.packb([index, membership, partitions, digest]))
+        if self.streams is not None and STREAMS in names:
+            blobs[STREAMS] = take_in(self.streams, b"".join(part(STREAMS)), names, part)
         self.engine.replace(index, blobs, _unpack_keys(part(_KEYS)))
         self.keyvalue.load(self.engine.blob, index)
         self._load()
@@ -254,6 +302,7 @@ class Effects:
         return {
             _EFFECTS: bytes(effects),
             "control": self.control.encode(),
+            **({} if self.streams is None else {STREAMS: self.streams.encode()}),
             **self.keyvalue.blobs(),
         }
 
@@ -270,12 +319,17 @@ class Effects:
         self._marks = Watermarks(self._partitions)
         self._flushed = (self.applied_index, self.membership)
         self.control.load(self.engine.blob("control"))
+        if self.streams is not None:
+            self.streams.load(self.engine.blob(STREAMS))
 
 
 def snapshot_parts(
-    blob: Callable[[str], bytes], items: Iterator[list[Item]]
+    blob: Callable[[str], bytes],
+    items: Iterator[list[Item]],
+    streams: Mapping[str, Iterable[bytes]],
 ) -> tuple[int, bytes, Mapping[str, Iterable[bytes]]]:
-    """(index, membership, files) of a snapshot of what an engine has committed. The membership
+    """(index, membership, files) of a snapshot of what an engine has committed, with the files of
+    `streams_copy.stream_parts`. The membership
     stands in the manifest, so the files are the same bytes on every replica."""
     index, membership, partitions, digest = msgpack.unpackb(blob(_EFFECTS))
     parts: dict[str, Iterable[bytes]] = {
@@ -283,6 +337,7 @@ def snapshot_parts(
     }
     parts[_EFFECTS] = [bytes(msgpack.packb([index, b"", partitions, digest]))]
     parts[_KEYS] = _pack_keys(items)
+    parts |= streams
     return index, membership, dict(sorted(parts.items()))
 
 
@@ -292,7 +347,11 @@ def open_effects(directory: str, engine: str, storage: Mapping[str, Any]) -> Eff
     if "table_bytes" in storage:
         options = replace(options, table_bytes=storage["table_bytes"])
     path = join(directory, "kv")
-    return Effects(open_engine(engine, path, options), path if engine == "lmdb" else "")
+    opened = open_engine(engine, path, options)
+    if engine != "lmdb":
+        return Effects(opened)
+    root, name = os.path.split(directory)
+    return Effects(opened, path, Streams(RealFiles(root), name))
 
 
 _NO_SUCH_PARTITION = refuse(InvalidRequest("expected a partition of this shard, found another"))

@@ -33,15 +33,14 @@ from shardnode.shard.entries import (
 from shardnode.shard.keyvalue_changes import RECENT_BYTES_MAX, RecentChanges
 from shardnode.shard.keyvalue_leases import Leases
 from shardnode.shard.keyvalue_transact import plan
-from shardnode.shard.sessions import REPLIES_MAX, SessionTable, Verdict
+from shardnode.shard.once import run_once, verdict_error
+from shardnode.shard.sessions import SessionTable, Verdict
 from shardnode.storage.engine import Engine
 from shardnode.storage.engine_values import keep, keep_many, split_header, value_of, version_of
 from shardnode.wire.codec import Body
 from shardnode.wire.errors import (
     Conflict,
     InvalidRequest,
-    Overloaded,
-    SessionExpired,
     ShardnodeError,
 )
 from shardnode.wire.frames import NO_CLIENT
@@ -170,17 +169,7 @@ class KeyValue:
 
     def _run_once(self, index: int, command: Command) -> bytes:
         """A request inside a session: a repeat gets the reply of the first time."""
-        client, sequence = int.from_bytes(command.client_id, "big"), command.sequence
-        verdict = self.sessions.judge(client, sequence)
-        if verdict is Verdict.FRESH:
-            reply = self._run(index, command)
-            acked_below = command.acked_below
-            self.sessions.record(client, sequence, reply, acked_below, command.stamp_ms)
-            return reply
-        if verdict is Verdict.REPEAT:
-            self.sessions.touch(client, command.acked_below, command.stamp_ms)
-            return self.sessions.reply(client, sequence)
-        return refuse(_verdict_error(verdict, sequence))
+        return run_once(self.sessions, command, lambda: self._run(index, command))
 
     # -- keys ---------------------------------------------------------------------------------
 
@@ -278,14 +267,14 @@ class KeyValue:
         ask = _decode(SessionOpen, command)
         client = _client_of(command)
         if not self.sessions.open(client, command.stamp_ms, ask.ttl_ms):
-            raise _verdict_error(Verdict.EXPIRED, command.sequence)
+            raise verdict_error(Verdict.EXPIRED, command.sequence)
         return SessionGranted(ask.ttl_ms).encode()
 
     def _session_keep_alive(self, _index: int, command: Command) -> bytes:
         _decode(SessionKeepAlive, command)
         client = _client_of(command)
         if client not in self.sessions:
-            raise _verdict_error(Verdict.EXPIRED, command.sequence)
+            raise verdict_error(Verdict.EXPIRED, command.sequence)
         self.sessions.touch(client, command.acked_below, command.stamp_ms)
         return SessionGranted(self.sessions.ttl(client)).encode()
 
@@ -296,7 +285,7 @@ class KeyValue:
             self.sessions.end(client, command.stamp_ms)
             self._delete(index, self.leases.end(command.client_id), ChangeKind.DELETE)
         elif not self.sessions.has_ended(client):
-            raise _verdict_error(Verdict.EXPIRED, command.sequence)
+            raise verdict_error(Verdict.EXPIRED, command.sequence)
         return SessionClosed().encode()
 
     def _expire_sessions(self, index: int, command: Command) -> bytes:
@@ -346,21 +335,3 @@ def _client_of(command: Command) -> int:
     if command.client_id == NO_CLIENT:
         raise InvalidRequest("expected a client id with a session, found none; draw one at random")
     return int.from_bytes(command.client_id, "big")
-
-
-def _verdict_error(verdict: Verdict, sequence: int) -> ShardnodeError:
-    if verdict is Verdict.EXPIRED:
-        return SessionExpired(
-            "the session is unknown here: it ended, or was never opened; open one with a new id"
-        )
-    if verdict is Verdict.FULL:
-        return Overloaded(
-            f"expected at most {REPLIES_MAX} replies not yet acknowledged in one session; raise"
-            " acked_below",
-            lag=REPLIES_MAX,
-            limit=REPLIES_MAX,
-        )
-    assert verdict is Verdict.STALE, "the others are handled"
-    return InvalidRequest(
-        f"expected a sequence that is not acknowledged, found {sequence}; number each request once"
-    )

@@ -12,7 +12,7 @@ from shardnode.wire.codec import Body
 from shardnode.wire.errors import InvalidRequest, WrongShard
 from shardnode.wire.frames import PLACE_FOR_ME, Request
 from shardnode.wire.kinds import SHARD_ADDRESSED, Flag, Kind
-from shardnode.wire.placement import PlacementTable
+from shardnode.wire.placement import PlacementTable, slot_of_partition
 from shardnode.wire.requests import Cas, DeleteMany, Get, GetMany, Put, PutMany, Transact
 from shardnode.wire.routing import LEGACY_SHARD
 
@@ -31,6 +31,14 @@ def keys_of(body: Body) -> Sequence[bytes]:
     return ()
 
 
+def shards_of(body: Body, table: PlacementTable) -> set[int]:
+    """The shards that own what a request names: its keys, or the partition of a stream."""
+    namespace = getattr(body, "namespace", None)
+    if isinstance(namespace, int):
+        return {table.shard_of_slot(slot_of_partition(namespace))}
+    return set(map(table.shard_of_key, keys_of(body)))
+
+
 def check_owner(request: Request, body: Body, own: int, table: PlacementTable) -> int:
     """The shard that has to execute it: `own`, or another one for a legacy request. Else it raises
     what the sender has to hear."""
@@ -41,16 +49,12 @@ def check_owner(request: Request, body: Body, own: int, table: PlacementTable) -
         raise WrongShard(
             f"this is shard {own}, the request is for shard {prefix}", epoch=table.epoch
         )
-    if table.sole_owner() != own and not _all_owned(keys_of(body), own, table):
+    if table.sole_owner() != own and not shards_of(body, table) <= {own}:
         raise WrongShard(
-            f"shard {own} does not own all of its keys by the table of epoch {table.epoch}",
+            f"shard {own} does not own all that it names by the table of epoch {table.epoch}",
             epoch=table.epoch,
         )
     return own
-
-
-def _all_owned(keys: Sequence[bytes], own: int, table: PlacementTable) -> bool:
-    return set(map(table.shard_of_key, keys)) <= {own}
 
 
 def _legacy_owner(request: Request, body: Body, own: int, table: PlacementTable) -> int:
@@ -59,7 +63,7 @@ def _legacy_owner(request: Request, body: Body, own: int, table: PlacementTable)
             f"expected the prefix of shard {own}, found none; requests without a prefix belong to "
             "shard 0"
         )
-    owners = set(map(table.shard_of_key, keys_of(body))) or {own}
+    owners = shards_of(body, table) or {own}
     if len(owners) > 1:
         raise InvalidRequest(
             f"its keys belong to {len(owners)} shards; without a prefix a request must stay on "

@@ -22,6 +22,7 @@ from shardnode.shard.owners import SESSIONS, check_owner
 from shardnode.shard.replica import Fate, Replica, Request
 from shardnode.shard.settings import WorkerSettings, check_endpoint
 from shardnode.shard.stamps import Stamps
+from shardnode.shard.stream_reads import StreamReads
 from shardnode.shard.waiting import Desk, Send, Waiting, in_wire_terms
 from shardnode.shard.watches import Watches
 from shardnode.wire import limits
@@ -44,14 +45,16 @@ from shardnode.wire.placement import (
 from shardnode.wire.replies import Entry, Found
 from shardnode.wire.requests import Get, GetMany, Scan, Watch, decode_request
 from shardnode.wire.routing import LEGACY_SHARD
+from shardnode.wire.streams import Append, OffsetLookup, Read
 
 if TYPE_CHECKING:
     from shardnode.shard.effects import Effects
     from shardnode.shard.lanes import Incoming
+    from shardnode.shard.streams import Streams
 
 WRITES = SESSIONS | {Kind.PUT, Kind.PUT_MANY, Kind.DELETE_MANY, Kind.CAS, Kind.TRANSACT}
 CONTROL = frozenset((Kind.MEMBER_ADD, Kind.MEMBER_REMOVE, Kind.REBALANCE))
-READS = frozenset((Kind.GET, Kind.GET_MANY, Kind.SCAN))
+READS = frozenset((Kind.GET, Kind.GET_MANY, Kind.SCAN, Kind.READ, Kind.OFFSET_LOOKUP))
 
 
 class Service:
@@ -79,6 +82,7 @@ class Service:
         self.now_ms = 0
         self.legacy = Legacy(self.desk, forward, carry)
         self.watches = Watches(effects, self.desk)
+        self.stream_reads = StreamReads(replica, effects, self.desk)
         self.hand_overs = HandOvers(replica, self.desk)
         self.wish = Wish(settings.nodes_version, settings.nodes)
         """The nodes that are wanted, as the supervisor last said."""
@@ -112,6 +116,8 @@ class Service:
                 self._take_one(message)
             except ShardnodeError as error:
                 self.desk.refuse(message, return_address(message.frames), error)
+            except Refused as refused:
+                self.desk.refuse(message, return_address(message.frames), in_wire_terms(refused))
         if self._proposals:
             self._propose()
         for lease, readers in self._reads.items():
@@ -132,7 +138,9 @@ class Service:
         if owner != self.settings.shard or self._is_for_our_leader(request, message):
             self.legacy.pass_on(waiting, request, owner, self.now_ms)
         elif kind in WRITES:
-            self._take_write(waiting, request)
+            self._take_write(waiting, request, KEY_VALUE_PARTITION)
+        elif isinstance(body, Append):
+            self._take_append(waiting, request, body)
         elif kind in READS:
             self._take_read(waiting)
         elif isinstance(body, Watch):
@@ -161,7 +169,19 @@ class Service:
 
     # -- writes -------------------------------------------------------------------------------
 
-    def _take_write(self, waiting: Waiting, request: WireRequest) -> None:
+    def _take_append(self, waiting: Waiting, request: WireRequest, ask: Append) -> None:
+        """A batch is looked into once, here: what nobody can read is never logged."""
+        self.replica.raft.require_leader()
+        self._streams().of(ask.namespace)
+        ask.opened()
+        self._take_write(waiting, request, ask.namespace)
+
+    def _streams(self) -> Streams:
+        if self.effects.streams is None:
+            raise InvalidRequest("this shard keeps no streams: its engine has no directory")
+        return self.effects.streams
+
+    def _take_write(self, waiting: Waiting, request: WireRequest, partition: int) -> None:
         header = request.header
         if header.client_id == NO_CLIENT and (
             header.kind in SESSIONS or getattr(waiting.body, "leased", False)
@@ -177,7 +197,7 @@ class Service:
             sequence=header.sequence,
             acked_below=header.acked_below,
         )
-        self._proposals.append((waiting, Request(self._token, KEY_VALUE_PARTITION, payload)))
+        self._proposals.append((waiting, Request(self._token, partition, payload)))
 
     def _take_control(self, waiting: Waiting, request: WireRequest) -> None:
         """A change of the cluster. Again is harmless, so it needs no session."""
@@ -206,7 +226,7 @@ class Service:
     # -- reads --------------------------------------------------------------------------------
 
     def _take_read(self, waiting: Waiting) -> None:
-        level = waiting.body.consistency  # type: ignore[attr-defined]  # every READS body has it
+        level = getattr(waiting.body, "consistency", Consistency.LINEARIZABLE)
         self.counters["reads"] += 1
         if level == Consistency.STALE:
             self._read(waiting)
@@ -227,6 +247,11 @@ class Service:
         try:
             if isinstance(body, GetMany):
                 packed = Found(effects.get_many(body.keys)).encode()
+            elif isinstance(body, Read):
+                self.stream_reads.read(self._streams(), waiting, body, self.now_ms)
+                return
+            elif isinstance(body, OffsetLookup):
+                packed = self.stream_reads.find(self._streams(), body).encode()
             elif isinstance(body, Get):
                 packed = Entry(*(effects.get(body.key) or (None, 0, 0))).encode()
             else:
@@ -261,6 +286,7 @@ class Service:
         replica.refused_reads.clear()
         if len(self.watches):
             self.watches.wake(self.now_ms)
+        self.stream_reads.wake(self.now_ms)
         self.hand_overs.look()
         self.legacy.retry(self.now_ms)
 
@@ -271,5 +297,8 @@ class Service:
 
 def _explain(fate: Fate) -> ShardnodeError:
     if fate is Fate.LOST:
-        return Unavailable("another leader's entry took its place; it had no effect, ask again")
+        return Unavailable(
+            "the disk was full, or another leader's entry took its place; it had no effect, ask"
+            " again"
+        )
     return OutcomeUnknown("leadership changed while it was under way: it may have an effect or not")

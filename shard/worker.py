@@ -29,14 +29,15 @@ from shardnode.shard.effects import Effects, open_effects
 from shardnode.shard.greeting import ASK_EVERY_MS, Greeting
 from shardnode.shard.lanes import Lanes
 from shardnode.shard.letters import Hello
+from shardnode.shard.rebuild import Remedy
 from shardnode.shard.replica import Replica
 from shardnode.shard.reports import report, status_found
 from shardnode.shard.service import Service
 from shardnode.shard.settings import WorkerSettings
 from shardnode.shard.waiting import Desk
 from shardnode.storage.errors import Corrupt as Corrupted
-from shardnode.storage.errors import NoSpace, StorageError
-from shardnode.storage.files import RealFiles
+from shardnode.storage.errors import KeysCorrupt, NoSpace, StorageError, SyncFailed
+from shardnode.storage.failpoints import working_files
 from shardnode.storage.options import LogOptions
 from shardnode.storage.superblock import COPIES
 from shardnode.wire.errors import Corrupt, ShardnodeError, Unavailable
@@ -99,6 +100,7 @@ class Worker:
         self._lanes = Lanes(settings.direct, settings.ipc, others if is_front else {})
         self._lanes.poller.register(channel.source)
         self._company = Company(settings, self._lanes) if settings.peer_listen else None
+        self._remedy = Remedy(settings)
         self._blank = settings.joins
         self._idle = True
         self._leave_by_ms: int | None = None
@@ -119,7 +121,10 @@ class Worker:
         self.state = "recovering"
         try:
             self._look_for_fence()
+            self._remedy.take()
             self._recover()
+        except (NoSpace, SyncFailed):
+            raise  # no damage: the supervisor tries again for a while, then parks this shard
         except StorageError as error:
             self._fence(f"{type(error).__name__}: {error}")
         self._listen()
@@ -184,7 +189,14 @@ class Worker:
     def _recover(self) -> None:
         """Open everything; lines go out meanwhile, because this may take long."""
         with self._busy():
-            self._open()
+            try:
+                self._open()
+            except KeysCorrupt as error:
+                if not self._remedy.has_peers:
+                    raise
+                self._remedy.ask(f"{type(error).__name__}: {error}")
+                self._remedy.take()
+                self._open()
 
     @contextmanager
     def _busy(self) -> Iterator[None]:
@@ -214,7 +226,7 @@ class Worker:
     def _open(self) -> None:
         settings, company = self.settings, self._company
         root, name = os.path.split(settings.directory)
-        files = RealFiles(root)
+        files = working_files(root, name)
         self.effects = open_effects(settings.directory, settings.engine, settings.storage)
         self.replica = Replica(
             replace(replica_settings(settings, name), blank=self._blank),
@@ -241,6 +253,16 @@ class Worker:
             company.introduce(self.replica)
         if self.effects.table is not None:
             self.service.use_table(self.effects.table)
+
+    def _look_for_damage(self, effects: Effects) -> None:
+        """A partition is damaged: alone we serve the others, with peers we get it back."""
+        damage = effects.streams.damage if effects.streams is not None else ""
+        if damage and self._remedy.has_peers:
+            self._remedy.ask(damage)
+            raise Corrupted(damage, path=self.settings.directory)
+        if damage and not self.error:
+            self.error = damage
+            log.error("shard %d: %s", self.settings.shard, damage)
 
     def _fence(self, why: str) -> None:
         self.state, self.error = "fenced", why
@@ -293,6 +315,14 @@ class Worker:
                     service.legacy.arrived(frames)
             service.finish()
             self._flush_some(replica, effects)
+            self._look_for_damage(effects)
+        except KeysCorrupt as error:
+            # A restart would open the same files again, and come to the same place.
+            if self._remedy.has_peers:
+                self._remedy.ask(f"{type(error).__name__}: {error}")
+                raise
+            self._fence(f"{type(error).__name__}: {error}")
+            return
         except (StorageError, ProtocolViolation) as error:
             # Nobody knows what is on the disk now: the supervisor starts us again, and recovery
             # decides. What was not answered is unknown to its sender, which is the truth.

@@ -23,6 +23,9 @@ Where to look:
     replay, mend              what open believes; what open does about it
     manifest, verify, receiver, snapshots
     superblock, recovery, errors
+    partition_log             the log of one stream partition, and in partition_*:
+                              records, segment (its bytes), plan, sync (writing), scan, lookup,
+                              verify (reading), open (what a mark proves), handles, options
 """
 
 from shardnode.storage.errors import (
@@ -33,6 +36,9 @@ from shardnode.storage.errors import (
     IdentityMismatch,
     LogDamaged,
     NoSpace,
+    OffsetPastEnd,
+    OffsetTrimmed,
+    PartitionDamaged,
     SnapshotCorrupt,
     StorageError,
     SuperblockUnreadable,
@@ -43,6 +49,8 @@ from shardnode.storage.files import File, Files, RealFiles
 from shardnode.storage.log import SegmentedLog
 from shardnode.storage.manifest import SnapshotFile, SnapshotMeta
 from shardnode.storage.options import LogOptions, Opened, OpenReport
+from shardnode.storage.partition_log import PartitionLog
+from shardnode.storage.partition_options import PartitionOptions
 from shardnode.storage.publish import publish_dir, publish_file
 from shardnode.storage.receiver import Receiver
 from shardnode.storage.records import Anchor, Record
@@ -62,8 +70,13 @@ __all__ = [
     "LogDamaged",
     "LogOptions",
     "NoSpace",
+    "OffsetPastEnd",
+    "OffsetTrimmed",
     "OpenReport",
     "Opened",
+    "PartitionDamaged",
+    "PartitionLog",
+    "PartitionOptions",
     "RealFiles",
     "Receiver",
     "Record",

@@ -17,6 +17,8 @@ sync and all of it outside the interpreter, is what the loop need not wait for.
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -30,7 +32,7 @@ import lmdb
 
 from shardnode.storage.engine_store import EngineOptions, Item, MapFull, pack_version, time_row
 from shardnode.storage.engine_values import split_header
-from shardnode.storage.errors import Corrupt, DiskFailed, NoSpace, SyncFailed
+from shardnode.storage.errors import DiskFailed, KeysCorrupt, NoSpace, SyncFailed
 from shardnode.storage.files import RealFiles
 from shardnode.storage.publish import TEMPORARY, publish_dir
 
@@ -38,6 +40,10 @@ _INDEX = Struct(">Q")
 _INDEX_NAME = b"index"
 _GENERATION = re.compile(r"\d{20}")
 _DATABASES = (b"keys", b"times", b"blobs")
+_NO_ROOM_BYTES = 64 << 10
+
+commit_hook: Callable[[str], None] | None = None
+"""Told "before" and "after" each commit; only `failpoints.py` sets it."""
 
 
 class _Environment:
@@ -123,7 +129,8 @@ class LmdbStore:
     # -- reading ------------------------------------------------------------------------------
 
     def blob(self, name: str) -> bytes:
-        return bytes(self._read.get(name.encode(), b"", db=self._environment.blobs))
+        with _translated(self._directory, opening=True):
+            return bytes(self._read.get(name.encode(), b"", db=self._environment.blobs))
 
     def get(self, key: bytes) -> bytes | None:
         try:
@@ -272,9 +279,10 @@ class LmdbStore:
         self._environment = _Environment(path, self._map_bytes)
         self._files.sync_dir(f"{generation:020}")  # LMDB syncs what is in its file, not its name
         self._map_bytes = max(self._map_bytes, self._environment.env.info()["map_size"])
-        self._read = self._environment.read()
+        with _translated(path, opening=True):
+            self._read = self._environment.read()
+            self.index = self.durable_index = self._environment.index(self._read)
         self._get = self._read.get
-        self.index = self.durable_index = self._environment.index(self._read)
 
     def _renew(self) -> None:
         self._read.abort()
@@ -333,10 +341,14 @@ def _remove(txn: Any, database: Any, keys: Iterable[bytes]) -> None:
 
 def _commit(environment: _Environment, txn: Any, index: int, blobs: Mapping[str, bytes]) -> None:
     try:
+        if commit_hook is not None:
+            commit_hook("before")
         environment.finish(txn, index, blobs)
     except BaseException:
         txn.abort()
         raise
+    if commit_hook is not None:
+        commit_hook("after")
 
 
 def _fill(environment: _Environment, txn: Any, batch: Sequence[Item]) -> None:
@@ -358,12 +370,14 @@ def _translated(path: str, *, opening: bool = False, committing: bool = False) -
     except lmdb.MapFullError as error:
         raise MapFull(f"{path}: the map of the key-value files is full: it must grow") from error
     except lmdb.DiskError as error:
-        raise NoSpace(f"{path}: no space left to flush keys: free some and try again") from error
+        raise _no_space(path) from error
     except (lmdb.CorruptedError, lmdb.PageNotFoundError, lmdb.PanicError) as error:
         raise _damaged(path, error) from error
     except lmdb.Error as error:
         if opening:
             raise _damaged(path, error) from error
+        if committing and _was_cut_short(path, error):
+            raise _no_space(path) from error
         if committing:
             raise SyncFailed(
                 f"{path}: the commit failed ({error}): the process must exit and recover"
@@ -371,8 +385,20 @@ def _translated(path: str, *, opening: bool = False, committing: bool = False) -
         raise DiskFailed(f"{path}: the key-value files cannot be used ({error})") from error
 
 
-def _damaged(path: str, error: Exception) -> Corrupt:
-    return Corrupt(
+def _no_space(path: str) -> NoSpace:
+    return NoSpace(f"{path}: no space left to flush keys: free some and try again")
+
+
+def _was_cut_short(path: str, error: Exception) -> bool:
+    """LMDB calls it an I/O error when the system writes less than it was asked to, which is how
+    most disks tell that they are full. No page of an earlier commit is concerned then."""
+    about = os.statvfs(path)
+    free = about.f_bfree if os.geteuid() == 0 else about.f_bavail
+    return os.strerror(errno.EIO) in str(error) and free * about.f_frsize < _NO_ROOM_BYTES
+
+
+def _damaged(path: str, error: Exception) -> KeysCorrupt:
+    return KeysCorrupt(
         f"the key-value files cannot be read ({error})",
         path=path,
         advice="repair this member from its peers or from a snapshot",

@@ -6,10 +6,15 @@
     ├── DiskFailed            the system refused to read or write (permission, I/O error, …)
     ├── TooLarge              a record or batch above a limit; nothing was written
     ├── Compacted             asked for an index below the first one kept; use a snapshot
+    ├── OffsetTrimmed         asked for an offset below where a partition's log starts
+    ├── OffsetPastEnd         asked for an offset above where it ends
     ├── ChunkRefused          a piece of a snapshot that does not continue what was received
+    ├── BadFailpoint          the environment asks for a failpoint that cannot be
     ├── IdentityMismatch      the directory belongs to another cluster or member
     └── Corrupt               bytes that were once whole are not any more
         ├── LogDamaged            durable records are lost: repair from peers
+        ├── PartitionDamaged      the same of one stream partition; the others are not touched
+        ├── KeysCorrupt           the key-value files: fence the shard
         ├── SuperblockUnreadable  term and vote are unknown: this shard must not boot
         └── SnapshotCorrupt       a snapshot or its manifest fails its checksum
 
@@ -55,12 +60,38 @@ class Compacted(StorageError):
         )
 
 
+class OffsetTrimmed(StorageError):
+    """The offset asked for fell to retention; `first_available` is the lowest that is left."""
+
+    def __init__(self, path: str, offset: int, first_available: int) -> None:
+        self.path, self.offset, self.first_available = path, offset, first_available
+        super().__init__(
+            f"{path}: offset {offset} was trimmed, the first one kept is {first_available}: "
+            "read on from there"
+        )
+
+
+class OffsetPastEnd(StorageError):
+    """The offset asked for is not written yet; the next message will have `end_offset`."""
+
+    def __init__(self, path: str, offset: int, end_offset: int) -> None:
+        self.path, self.offset, self.end_offset = path, offset, end_offset
+        super().__init__(
+            f"{path}: offset {offset} is not written yet, the log ends at {end_offset}: "
+            "read from there or below"
+        )
+
+
 class ChunkRefused(StorageError):
     """A chunk that would leave a gap or pass the end; send on from `expected`."""
 
     def __init__(self, path: str, expected: int, found: str) -> None:
         self.path, self.expected, self.found = path, expected, found
         super().__init__(f"{path}: {found}, but the snapshot continues at byte {expected}")
+
+
+class BadFailpoint(StorageError):
+    """A setting of `failpoints.py` that is spelt wrong, or names a point that is not there."""
 
 
 class IdentityMismatch(StorageError):
@@ -119,6 +150,23 @@ class LogDamaged(Corrupt):
             offset=offset,
             advice="repair this member from its peers, or open with salvage to keep the rest",
         )
+
+
+class PartitionDamaged(Corrupt):
+    """Batches of one stream partition that were durable are lost or unreadable."""
+
+    def __init__(self, detail: str, *, path: str, offset: int) -> None:
+        super().__init__(
+            detail,
+            path=path,
+            offset=offset,
+            advice="fetch this partition's segment from a peer; its other files and the other "
+            "partitions are not affected",
+        )
+
+
+class KeysCorrupt(Corrupt):
+    """The key-value files contradict themselves. Only peers have what was in them."""
 
 
 class SuperblockUnreadable(Corrupt):

@@ -94,13 +94,15 @@ def parent_of(path: str) -> str:
 _IOV_MAX = min(1024, os.sysconf("SC_IOV_MAX")) if "SC_IOV_MAX" in os.sysconf_names else 16
 
 
-def _translate(error: OSError, what: str, path: str) -> StorageError:
+def translate(error: OSError, what: str, path: str) -> StorageError:
+    """What the system's refusal means here; not for an fsync."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return NoSpace(f"{path}: no space left to {what}: free some and try again")
     return DiskFailed(f"{path}: could not {what}: {error.strerror or error}")
 
 
-def _sync_failed(error: OSError, path: str) -> SyncFailed:
+def sync_failed(error: OSError, path: str) -> SyncFailed:
+    """What a refused fsync means."""
     return SyncFailed(
         f"{path}: fsync failed ({error.strerror or error}): what was written since the last one "
         "may be lost, so the process must exit and recover from the disk"
@@ -134,7 +136,7 @@ class RealFile:
                     break
                 data += more
         except OSError as error:
-            raise _translate(error, "read", self._path) from error
+            raise translate(error, "read", self._path) from error
         return data
 
     def pwritev(self, buffers: Sequence[Buffer], offset: int) -> None:
@@ -146,19 +148,19 @@ class RealFile:
                 offset += written
                 rest = _unwritten(batch, written, rest)
         except OSError as error:
-            raise _translate(error, "write", self._path) from error
+            raise translate(error, "write", self._path) from error
 
     def datasync(self) -> None:
         try:
             _datasync(self._fd)
         except OSError as error:
-            raise _sync_failed(error, self._path) from error
+            raise sync_failed(error, self._path) from error
 
     def truncate(self, size: int) -> None:
         try:
             os.ftruncate(self._fd, size)
         except OSError as error:
-            raise _translate(error, "truncate", self._path) from error
+            raise translate(error, "truncate", self._path) from error
 
     def allocate(self, size: int) -> None:
         try:
@@ -169,7 +171,7 @@ class RealFile:
             else:
                 os.posix_fallocate(self._fd, 0, size)
         except OSError as error:
-            raise _translate(error, "allocate", self._path) from error
+            raise translate(error, "allocate", self._path) from error
 
     def size(self) -> int:
         return os.fstat(self._fd).st_size
@@ -210,38 +212,38 @@ class RealFiles:
         except FileNotFoundError:
             return False
         except OSError as error:  # "cannot look" must not pass for "is not there"
-            raise _translate(error, "look up", path) from error
+            raise translate(error, "look up", path) from error
         return True
 
     def listdir(self, path: str) -> list[str]:
         try:
             return sorted(os.listdir(self._full(path)))
         except OSError as error:
-            raise _translate(error, "list", path) from error
+            raise translate(error, "list", path) from error
 
     def mkdir(self, path: str) -> None:
         try:
             os.makedirs(self._full(path), exist_ok=True)
         except OSError as error:
-            raise _translate(error, "make directory", path) from error
+            raise translate(error, "make directory", path) from error
 
     def rename(self, src: str, dst: str) -> None:
         try:
             os.rename(self._full(src), self._full(dst))
         except OSError as error:
-            raise _translate(error, f"rename to {dst}", src) from error
+            raise translate(error, f"rename to {dst}", src) from error
 
     def remove(self, path: str) -> None:
         try:
             os.remove(self._full(path))
         except OSError as error:
-            raise _translate(error, "remove", path) from error
+            raise translate(error, "remove", path) from error
 
     def remove_tree(self, path: str) -> None:
         try:
             shutil.rmtree(self._full(path))
         except OSError as error:
-            raise _translate(error, "remove", path) from error
+            raise translate(error, "remove", path) from error
 
     def sync_dir(self, path: str) -> None:
         try:
@@ -251,7 +253,7 @@ class RealFiles:
             finally:
                 os.close(fd)
         except OSError as error:
-            raise _sync_failed(error, path or self._root) from error
+            raise sync_failed(error, path or self._root) from error
 
     def token(self) -> int:
         return int.from_bytes(os.urandom(8), "little")
@@ -260,7 +262,7 @@ class RealFiles:
         try:
             return RealFile(os.open(self._full(path), flags, 0o644), path)
         except OSError as error:
-            raise _translate(error, what, path) from error
+            raise translate(error, what, path) from error
 
     def _full(self, path: str) -> str:
         assert not path.startswith("/"), path

@@ -48,3 +48,27 @@ def test_replica_that_forgot_something_fences_itself_and_comes_back_from_the_oth
         cluster.wait_until(lambda: state(cluster) == "serving", "node 3 is back", timeout=20)
         (digests,) = {frozenset(each.items()) for each in cluster.digests().values()}
         assert digests
+
+
+def spoil_keys(data: Path) -> None:
+    """Overwrite the beginning of every page but the first ones."""
+    (path,) = data.glob("shard-0/kv/*/data.mdb")
+    with path.open("r+b") as file:
+        for offset in range(4 * 4096, path.stat().st_size, 4096):
+            file.seek(offset)
+            file.write(b"\xff" * 16)
+
+
+def test_replica_whose_keys_are_damaged_gets_them_back_from_the_others() -> None:
+    with Cluster(nodes=3, shards=1, proxied=False) as cluster, cluster.client(timeout=20) as db:
+        db.put_many({b"k%d" % n: b"v" * 100 for n in range(1_000)})
+        cluster.digests()  # once all have it
+        victim = cluster.nodes[VICTIM]
+        victim.stop()
+        spoil_keys(victim.data)
+        victim.start()
+        db.put(KEY, b"1")
+        (states,) = cluster.digests().values()
+        assert len({each.digest for each in states.values()}) == 1
+        assert "starts over from its peers: KeysCorrupt" in victim.log
+        assert list(victim.data.glob("shard-0/quarantine/kv/*/data.mdb"))

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from shardnode.raft import Membership, Role
 from shardnode.shard.boot import ReplicaSettings
 from shardnode.shard.control import Wish, encode_control
-from shardnode.shard.effects import Effects
+from shardnode.shard.effects import REDO_BYTES_MAX, Effects
 from shardnode.shard.entries import CONTROL_SET, EXPIRE_SESSIONS, encode_entry
 from shardnode.shard.replica import Fate, Replica, Request
 from shardnode.sim.disk import SimFiles
@@ -274,4 +274,23 @@ def test_full_second_table_makes_slices_larger_and_waits_for_the_commit(
     assert done == index == machine.engine.index
     assert calls <= 6, "a sort, a slice or two, the times, one commit that is waited for"
     machine.begin_flush(b"m")  # the second one can go on
+    machine.close()
+
+
+def test_large_values_do_not_make_a_long_redo(kind: str, tmp_path: Path) -> None:
+    large = replace(SMALL, table_bytes=1 << 40, map_bytes=1 << 28)
+    log = Log(Effects(make_engine(kind, tmp_path / "kv", large)))
+    machine = log.machine
+    redo_bytes, worst = 0, 0
+    for number in range(80):
+        log.do(PutMany([b"%d" % number], [bytes(2 << 20)]))
+        redo_bytes += 2 << 20
+        if machine.flushing or machine.wants_flush:
+            if not machine.flushing:
+                machine.begin_flush(b"m")
+                begun = redo_bytes
+            if machine.flush_slice() is not None:
+                redo_bytes -= begun
+        worst = max(worst, redo_bytes)
+    assert worst <= REDO_BYTES_MAX
     machine.close()

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from shardnode.raft import Membership, Options
 from shardnode.shard.boot import ReplicaSettings
-from shardnode.shard.effects import open_effects
+from shardnode.shard.effects import Effects, open_effects
 from shardnode.shard.lanes import Incoming, Lane
 from shardnode.shard.replica import Replica
 from shardnode.shard.service import Service
@@ -27,7 +27,7 @@ WALL_MS = 1_700_000_000_000
 class Counter:
     """Where a client stands: asks, lets time pass, and reads its answers."""
 
-    def __init__(self, shard: int = 0, shards: int = 1) -> None:
+    def __init__(self, shard: int = 0, shards: int = 1, effects: Effects | None = None) -> None:
         settings = WorkerSettings(
             cluster_id=9,
             cluster="main",
@@ -41,7 +41,7 @@ class Counter:
         )
         member = member_id(shard, 1)
         self.now_ms = 1_000
-        self.effects = open_effects("", "memory", {})
+        self.effects = effects or open_effects("", "memory", {})
         self.replica = Replica(
             ReplicaSettings(
                 directory=settings.directory,

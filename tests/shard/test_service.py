@@ -9,6 +9,7 @@ from shardnode.shard.legacy import RETRY_MS
 from shardnode.wire.errors import (
     Conflict,
     InvalidRequest,
+    NotLeader,
     OutcomeUnknown,
     SessionExpired,
     ShardnodeError,
@@ -304,3 +305,16 @@ def test_what_was_passed_on_is_never_passed_on_again() -> None:
     with pytest.raises(ShardnodeError):
         decode_reply(reply)
     assert counter.passed_on == []
+
+
+def test_follower_refuses_what_only_a_leader_does() -> None:
+    counter = Counter()
+    counter.replica.raft.become_follower(counter.replica.raft.term, 0)
+    counter.replica.raft.election_deadline_ms = 1 << 40
+    for kind, body in [
+        (Kind.WATCH, Watch(after=1)),
+        (Kind.GET, Get(b"k")),
+        (Kind.PUT, Put(b"k", b"v")),
+    ]:
+        with pytest.raises((NotLeader, Unavailable)):
+            counter.ask(kind, body)

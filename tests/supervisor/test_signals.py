@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -61,6 +62,18 @@ def started(data: Path, *troubles: str) -> Iterator[Started]:
         yield node
     finally:
         node.close()
+
+
+def test_fenced_shard_is_named_in_the_ready_line_and_the_others_do_not_wait(tmp_path: Path) -> None:
+    with started(tmp_path / "data", "fenced:1") as node:
+        line = re.compile(r"^ready: 1 of 2 shards \(shard 1 is fenced\) on \S+:\d+$", re.MULTILINE)
+        until(lambda: line.search(node.text))
+
+
+def test_node_whose_shards_are_all_fenced_is_never_ready(tmp_path: Path) -> None:
+    with started(tmp_path / "data", "fenced:0", "fenced:1") as node:
+        time.sleep(1.0)
+        assert "ready" not in node.text
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])

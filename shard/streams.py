@@ -1,0 +1,415 @@
+"""The stream partitions of one shard: a state machine for each, over an append-only log of its own.
+
+    PARTITION_SET           a partition exists from now on, or no more
+    APPEND                  its batch goes to the partition's log, as the bytes that came
+
+The one rule: a partition's state is its mark, and what was applied is what the mark says. Files are
+written behind it and synced before a transaction of the engine keeps the mark; after a crash they
+are cut back to the mark that is kept, and the entries after it are applied again.
+
+A partition whose files are damaged is fenced: nobody reads or appends there, and it is named. Its
+mark goes on with the log, so that this replica agrees with the others, but its files do not: they
+are whole again when a snapshot replaces them. The other partitions know nothing of it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import msgpack
+
+from shardnode.raft import Entry
+from shardnode.shard.entries import Command, accept, decode_entry, refuse
+from shardnode.shard.once import run_once
+from shardnode.shard.sessions import SessionTable
+from shardnode.storage.errors import Corrupt as Corrupted
+from shardnode.storage.errors import NoSpace, OffsetPastEnd, OffsetTrimmed
+from shardnode.storage.files import Files, join
+from shardnode.storage.partition_log import (
+    NOTHING,
+    Batch,
+    Handles,
+    Mark,
+    PartitionLog,
+    PartitionOptions,
+    SyncWork,
+)
+from shardnode.wire.errors import (
+    Compacted,
+    Conflict,
+    Corrupt,
+    InvalidRequest,
+    NotFound,
+    ShardnodeError,
+)
+from shardnode.wire.frames import NO_CLIENT
+from shardnode.wire.kinds import Kind
+from shardnode.wire.streams import Append, Appended
+
+PARTITIONS_DIRECTORY = "partitions"
+PRODUCERS_MAX = 1_000
+"""Remembered in one partition; who appended longest ago is forgotten first."""
+
+
+class Last(NamedTuple):
+    """The last batch of one producer."""
+
+    sequence: int
+    offset: int
+    stamp_ms: int
+
+
+class Stream:
+    """One partition."""
+
+    def __init__(self, namespace: int, settings: Mapping[str, Any], mark: Mark) -> None:
+        self.namespace = namespace
+        self.settings = dict(settings)
+        self.mark = mark
+        """Where the partition stands; its files may be behind."""
+        self.producers: dict[bytes, Last] = {}
+        self.log: PartitionLog | None = None
+        self.damage = ""
+        """Why it is fenced; empty when it is not."""
+        self.unwritten: list[Batch] = []
+        """What there was no room for on the disk yet."""
+        self.work: SyncWork | None = None
+        self.tail: deque[Batch] | None = None
+        """The last batches, when the partition's policy asks for more than a majority."""
+
+    def append(self, batch: Batch) -> None:
+        """The mark moves on; the bytes follow with `write`."""
+        self.unwritten.append(batch)
+        if self.tail is not None:
+            self.tail.append(batch._replace(payload=b""))
+        self.mark = self.mark._replace(
+            index=batch.index,
+            log_index=batch.log_index,
+            stamp_ms=max(batch.stamp_ms, self.mark.stamp_ms),
+            end_offset=batch.offset + batch.count,
+        )
+
+    def write(self) -> bool:
+        """Bring the files up to the mark; False when there is no room for it."""
+        if self.log is None:
+            self.unwritten.clear()
+            return True
+        if self.unwritten:
+            try:
+                self.log.append(self.unwritten)
+            except NoSpace:
+                return False
+            self.unwritten.clear()
+        self.mark = self.log.mark
+        return True
+
+    def end_before(self, log_index: int) -> int:
+        """Behind the last message that an entry below `log_index` brought; of what is not below it
+        all must be in `tail`."""
+        while self.tail and self.tail[0].log_index < log_index:
+            self.tail.popleft()
+        return self.tail[0].offset if self.tail else self.mark.end_offset
+
+    def fence(self, why: str) -> None:
+        """Its files are of no use."""
+        self.damage = why
+        if self.log is not None:
+            self.log.close()
+            self.log = None
+
+
+class Streams:
+    """All stream partitions of one shard."""
+
+    def __init__(self, files: Files, directory: str) -> None:
+        """`directory`: the shard's."""
+        self.files = files
+        self.shard = directory
+        self._directory = join(directory, PARTITIONS_DIRECTORY)
+        self._generation = 0
+        self._handles = Handles(files)
+        self._streams: dict[int, Stream] = {}
+        self._dirty: set[int] = set()
+        self._syncing: Future[None] | None = None
+        self._pool: ThreadPoolExecutor | None = None
+        self.damage = ""
+        """What is wrong with the first partition that was fenced; empty when none is."""
+        self.grown: set[int] = set()
+        """Partitions that were appended to; whoever wakes their readers empties it."""
+        self._marks: list[tuple[int, dict[int, Mark]]] = []
+        """(index, marks) of transactions that are kept and may still be undone."""
+
+    def __len__(self) -> int:
+        return len(self._streams)
+
+    def __iter__(self) -> Iterator[Stream]:
+        return iter(self._streams.values())
+
+    def path(self, namespace: int) -> str:
+        """Where a partition has its files."""
+        return directory_of(self.shard, self._generation, namespace)
+
+    # -- applying -----------------------------------------------------------------------------
+
+    def set(self, body: bytes | memoryview) -> bytes:
+        """PARTITION_SET; its reply."""
+        try:
+            namespace, settings = msgpack.unpackb(body)
+            known = isinstance(settings, dict) or settings is None
+            if type(namespace) is not int or not known:
+                raise TypeError("a namespace and settings")
+        except (ValueError, TypeError):
+            return refuse(InvalidRequest("expected [namespace, settings], found another body"))
+        if settings is None:
+            self._drop(namespace)
+        elif namespace in self._streams:
+            self._streams[namespace].settings = settings
+        else:
+            self._streams[namespace] = self._open(Stream(namespace, settings, NOTHING))
+        return accept(b"")
+
+    def _drop(self, namespace: int) -> None:
+        stream = self._streams.pop(namespace, None)
+        self._dirty.discard(namespace)
+        if stream is not None and stream.log is not None and stream.work is None:
+            stream.log.close()
+
+    def apply(self, entries: Sequence[Entry], sessions: SessionTable) -> list[bytes]:
+        """Entries of one partition take effect, in order; a reply for each. All of them are one
+        write to its files."""
+        stream = self._streams.get(entries[0].partition)
+        if stream is None:
+            return [_NO_SUCH_PARTITION] * len(entries)
+        replies = [self._apply(stream, entry, sessions) for entry in entries]
+        if stream.unwritten:
+            stream.write()
+            self._dirty.add(stream.namespace)
+            self.grown.add(stream.namespace)
+        return replies
+
+    def _apply(self, stream: Stream, entry: Entry, sessions: SessionTable) -> bytes:
+        try:
+            command = decode_entry(entry.payload)
+        except ShardnodeError as error:
+            return refuse(error)
+        if command.client_id == NO_CLIENT:
+            return _run(stream, entry, command)
+        return run_once(sessions, command, lambda: _run(stream, entry, command))
+
+    # -- reading ------------------------------------------------------------------------------
+
+    def of(self, namespace: int) -> Stream:
+        """A partition that may be used; raises `NotFound` or `Corrupt`."""
+        stream = self._streams.get(namespace)
+        if stream is None:
+            raise NotFound(f"expected a partition of this shard, found namespace {namespace:#x}")
+        if stream.damage:
+            raise Corrupt(f"partition {namespace:#x} is fenced: {stream.damage}")
+        return stream
+
+    def read(self, namespace: int, offset: int, *, end: int, bytes_max: int) -> list[Batch]:
+        """Batches from the one that holds `offset`, of those that end at or below `end`. Damage
+        that is found on the way fences the partition."""
+        stream = self.of(namespace)
+        assert stream.log is not None
+        try:
+            found = stream.log.read(offset, bytes_max=bytes_max)
+        except OffsetTrimmed as error:
+            raise Compacted(str(error), first_available=error.first_available) from error
+        except OffsetPastEnd as error:
+            raise InvalidRequest(str(error)) from error
+        except Corrupted as error:
+            self._fence(stream, str(error))
+            raise Corrupt(f"partition {namespace:#x} is fenced: {error}") from error
+        return [batch for batch in found if batch.offset + batch.count <= end]
+
+    # -- flushing -----------------------------------------------------------------------------
+
+    def begin_flush(self) -> None:
+        """What is applied now is to become durable; its marks are in `encode`. Files are synced in
+        a thread; see `synced`."""
+        assert self._syncing is None, "one at a time"
+        works = []
+        for namespace in sorted(self._dirty):
+            stream = self._streams[namespace]
+            if stream.log is not None and not stream.unwritten:
+                stream.work = stream.log.begin_sync()
+                works.append(stream.work)
+        if works:
+            self._pool = self._pool or ThreadPoolExecutor(1, "partitions")
+            self._syncing = self._pool.submit(_sync, works)
+
+    @property
+    def is_written(self) -> bool:
+        """Whether all files have what was applied; tries again for those that had no room."""
+        return all(self._streams[namespace].write() for namespace in self._dirty)
+
+    def synced(self, *, wait: bool) -> bool:
+        """Whether the files of the flush are durable, so that its transaction may be committed."""
+        if self._syncing is None:
+            return True
+        if not wait and not self._syncing.done():
+            return False
+        syncing, self._syncing = self._syncing, None
+        syncing.result()
+        for stream in self._streams.values():
+            if stream.work is not None:
+                work, stream.work = stream.work, None
+                assert stream.log is not None
+                stream.log.end_sync(work)
+                if stream.log.durable == stream.log.mark:
+                    self._dirty.discard(stream.namespace)
+        return True
+
+    def committed(self, index: int, durable_index: int) -> None:
+        """A transaction with the marks at `index` was committed; the one at `durable_index` is what
+        no crash can undo: files that it does not need are removed."""
+        self._marks.append((index, {s.namespace: s.log.durable for s in self if s.log is not None}))
+        kept = [marks for at, marks in self._marks if at <= durable_index]
+        if not kept:
+            return
+        self._marks = [(at, marks) for at, marks in self._marks if at > durable_index]
+        for namespace, mark in kept[-1].items():
+            stream = self._streams.get(namespace)
+            if stream is not None and stream.log is not None:
+                stream.log.release(mark)
+
+    # -- generations --------------------------------------------------------------------------
+
+    def next_generation(self) -> int:
+        """A number for the files of a snapshot; what an earlier attempt left there is removed."""
+        number = self._generation + 1
+        path = join(self._directory, f"{number:08}")
+        if self.files.exists(path):
+            self.files.remove_tree(path)
+        return number
+
+    def sync_generation(self, number: int) -> None:
+        """Make the names of a generation durable."""
+        path = join(self._directory, f"{number:08}")
+        if self.files.exists(path):
+            self.files.sync_dir(path)
+            self.files.sync_dir(self._directory)
+            self.files.sync_dir(self.shard)
+
+    # -- the whole state ----------------------------------------------------------------------
+
+    def encode(self) -> bytes:
+        """For the transaction of a flush, and for a snapshot."""
+        rows = [
+            [
+                stream.namespace,
+                stream.settings,
+                stream.mark.encode(),
+                [[name, *last] for name, last in stream.producers.items()],
+            ]
+            for _, stream in sorted(self._streams.items())
+        ]
+        return bytes(msgpack.packb([self._generation, rows])) if rows or self._generation else b""
+
+    def load(self, data: bytes) -> None:
+        """The inverse: open every partition at its mark; one that is damaged is fenced."""
+        self.close()
+        self._generation, rows = msgpack.unpackb(data) if data else (0, [])
+        for namespace, settings, mark, producers in rows:
+            stream = Stream(namespace, settings, Mark.decode(mark))
+            stream.producers = {name: Last(*last) for name, *last in producers}
+            self._streams[namespace] = self._open(stream)
+        self._sweep()
+
+    def _open(self, stream: Stream) -> Stream:
+        path, options = self.path(stream.namespace), _options(stream.settings)
+        try:
+            stream.log = PartitionLog.open(
+                self.files, path, options, durable=stream.mark, handles=self._handles
+            )
+        except Corrupted as error:
+            self._fence(stream, f"{type(error).__name__}: {error}")
+        return stream
+
+    def _fence(self, stream: Stream, why: str) -> None:
+        stream.fence(why)
+        self.damage = self.damage or f"partition {stream.namespace:#x} is fenced: {why}"
+
+    def _sweep(self) -> None:
+        """Remove what is not in force: other generations, and partitions that were dropped."""
+        if not self.files.exists(self._directory):
+            return
+        current = f"{self._generation:08}"
+        for name in self.files.listdir(self._directory):
+            path = join(self._directory, name)
+            if name != current:
+                self.files.remove_tree(path)
+                continue
+            known = {f"{namespace:016x}" for namespace in self._streams}
+            for partition in set(self.files.listdir(path)) - known:
+                self.files.remove_tree(join(path, partition))
+
+    def close(self) -> None:
+        """Give the files back; what was not synced is applied again."""
+        if self._syncing is not None:
+            self._syncing.exception()  # whatever came of it does not matter any more
+            self._syncing = None
+        if self._pool is not None:
+            self._pool.shutdown()
+            self._pool = None
+        for stream in self._streams.values():
+            if stream.work is not None and stream.log is not None:
+                stream.log.end_sync(stream.work)
+            if stream.log is not None:
+                stream.log.close()
+        self._streams, self._marks, self.damage = {}, [], ""
+        self._dirty.clear()
+
+
+def directory_of(shard: str, generation: int, namespace: int) -> str:
+    """Where a partition has its files. A snapshot brings a new generation of all of them."""
+    path = join(join(shard, PARTITIONS_DIRECTORY), f"{generation:08}")
+    return join(path, f"{namespace:016x}")
+
+
+def _run(stream: Stream, entry: Entry, command: Command) -> bytes:
+    """One command; whatever is wrong with it is a reply."""
+    try:
+        if command.kind != Kind.APPEND:
+            raise InvalidRequest(f"expected a request of a stream, found kind {command.kind}")
+        ask = Append.decode(command.body)
+        return accept(_append(stream, entry, command, ask).encode())
+    except ShardnodeError as error:
+        return refuse(error)
+
+
+def _append(stream: Stream, entry: Entry, command: Command, ask: Append) -> Appended:
+    last = stream.producers.get(ask.producer) if ask.producer else None
+    if last is not None and ask.producer_sequence <= last.sequence:
+        if ask.producer_sequence == last.sequence:
+            return Appended(last.offset, last.stamp_ms)
+        raise Conflict(
+            f"expected a sequence above {last.sequence} of producer {ask.producer!r}, found"
+            f" {ask.producer_sequence}; number each batch once, upwards"
+        )
+    stamp_ms = max(command.stamp_ms, stream.mark.stamp_ms)
+    offset = stream.mark.end_offset
+    stream.append(Batch(entry.partition_index, entry.index, offset, ask.count, stamp_ms, ask.batch))
+    if ask.producer:
+        stream.producers.pop(ask.producer, None)
+        stream.producers[ask.producer] = Last(ask.producer_sequence, offset, stamp_ms)
+        if len(stream.producers) > PRODUCERS_MAX:
+            del stream.producers[next(iter(stream.producers))]
+    return Appended(offset, stamp_ms)
+
+
+def _sync(works: Iterable[SyncWork]) -> None:
+    for work in works:
+        work.run()
+
+
+def _options(settings: Mapping[str, Any]) -> PartitionOptions:
+    size = settings.get("segment_bytes")
+    return PartitionOptions(segment_bytes=size) if size else PartitionOptions()
+
+
+_NO_SUCH_PARTITION = refuse(InvalidRequest("expected a partition of this shard, found another"))
