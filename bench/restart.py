@@ -103,8 +103,11 @@ def ours(keys: int, shards: int, table: Table) -> float:
             places = {db.explain(key(n)).shard: key(n) for n in range(100)}
         assert len(places) == shards
         probes = list(places.values())
-        node.erase()
-        empty = started(cluster, probes)
+        empties = []
+        for _ in range(4):
+            node.stop()
+            empties.append(started(cluster, probes))
+        empty = min(empties)
         in_two(fill, (address, 0, keys // 2), (address, keys // 2, keys))
         writers = [
             get_context("spawn").Process(target=keep_writing, args=(address,)) for _ in range(2)
@@ -128,7 +131,7 @@ def ours(keys: int, shards: int, table: Table) -> float:
     table.failed |= max(redo) > REDO_MAX
     verdict = "ok" if max(redo) <= REDO_MAX else "ABOVE"
     print(f"redo, worst shard: {max(redo) / (1 << 20):.1f} MiB (at most 64) {verdict}", flush=True)
-    return max(took - empty, 0.001)
+    return max(took - empty, 0.02)  # below, a start is not the same twice
 
 
 def redis_started(place: Path) -> float:
@@ -174,7 +177,7 @@ def redis(keys: int, table: Table) -> float:
     """Seconds until Redis serves again, less its empty start: the faster of two kinds of file."""
     with folder() as data:
         place = Path(data)
-        empty = redis_started(place)
+        empty = min(redis_started(place) for _ in range(3))
         with peers.redis(place, rewrites=False) as port:
             redis_fill(port, keys)
         appended = redis_started(place) - empty
