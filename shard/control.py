@@ -10,6 +10,7 @@ wish come true for its own group (`steward`).
     MEMBER_ADD       a node is wanted, at that address
     MEMBER_REMOVE    … and not any more
     REBALANCE        nothing but a new version: leaders return to where they belong
+    TOPIC_…          create, alter or delete a topic (`topics`)
     CHECK_STATE      nothing: replicas compare their digests at its index
 """
 
@@ -21,11 +22,23 @@ from typing import NamedTuple
 import msgpack
 
 from shardnode.shard.entries import CHECK_STATE, CONTROL_SET, Command, accept, decode_entry, refuse
+from shardnode.shard.topics import Topics
 from shardnode.wire import limits
-from shardnode.wire.control import Changed, MemberAdd, MemberRemove
+from shardnode.wire.control import (
+    Changed,
+    MemberAdd,
+    MemberRemove,
+    TopicAlter,
+    TopicCreate,
+    TopicDelete,
+    TopicDeleted,
+    TopicFound,
+)
 from shardnode.wire.errors import Conflict, InvalidRequest, ShardnodeError
 from shardnode.wire.kinds import Kind
 from shardnode.wire.placement import PlacementTable
+
+TOPIC_KINDS = frozenset((Kind.TOPIC_CREATE, Kind.TOPIC_ALTER, Kind.TOPIC_DELETE))
 
 
 class Wish(NamedTuple):
@@ -50,6 +63,7 @@ class Control:
     def __init__(self) -> None:
         self.table: PlacementTable | None = None
         self.wish = NOTHING
+        self.topics = Topics()
 
     @property
     def epoch(self) -> int:
@@ -62,7 +76,10 @@ class Control:
 
     def _apply(self, payload: bytes) -> bytes:
         try:
-            self._obey(decode_entry(payload))
+            command = decode_entry(payload)
+            if command.kind in TOPIC_KINDS:
+                return accept(self._change_topic(command).encode())
+            self._obey(command)
         except ShardnodeError as error:
             return refuse(error)
         return accept(Changed(self.wish.version).encode())
@@ -79,6 +96,14 @@ class Control:
             self._want(self.wish.members)
         elif kind != CHECK_STATE:
             raise InvalidRequest(f"expected a command of the control plane, found {kind:#x}")
+
+    def _change_topic(self, command: Command) -> TopicFound | TopicDeleted:
+        if command.kind == Kind.TOPIC_CREATE:
+            return self.topics.create(TopicCreate.decode(command.body), command.stamp_ms)
+        if command.kind == Kind.TOPIC_ALTER:
+            return self.topics.alter(TopicAlter.decode(command.body))
+        self.topics.delete(TopicDelete.decode(command.body).name)
+        return TopicDeleted()
 
     def _set(self, command: Command) -> None:
         try:

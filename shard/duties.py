@@ -1,4 +1,5 @@
-"""What a leader does unasked: ending keys and sessions, and beginning the control plane.
+"""What a leader does unasked: ending keys and sessions, beginning the control plane, and making the
+partitions that topics ask for.
 
 The one rule: nothing ends because a clock says so. The leader proposes an entry, and every replica
 acts when it applies it.
@@ -18,10 +19,17 @@ from shardnode.shard.entries import (
     CONTROL_SET,
     EXPIRE_KEYS,
     EXPIRE_SESSIONS,
+    PARTITIONS_SET,
     encode_entry,
 )
 from shardnode.shard.replica import Replica, Request
-from shardnode.wire.placement import CONTROL_PARTITION, KEY_VALUE_PARTITION, initial_table
+from shardnode.shard.topics import Topics
+from shardnode.wire.placement import (
+    CONTROL_PARTITION,
+    KEY_VALUE_PARTITION,
+    PlacementTable,
+    initial_table,
+)
 
 if TYPE_CHECKING:
     from shardnode.shard.effects import Effects
@@ -31,6 +39,10 @@ SWEEP_EVERY_MS = 100
 
 SWEEP_KEYS_MAX = 1_000
 SESSIONS_EVERY_MS = 1_000
+
+SET_EVERY_MS = 500
+SET_PARTITIONS_MAX = 1_000
+"""Of one entry, when topics have changed; it is tried again after a while."""
 
 CHECK_EVERY_MS = 5_000
 """How often replicas compare their states, while there is something new."""
@@ -51,14 +63,21 @@ class Duties:
         effects: Effects,
         stamp: Callable[[], int],
         *,
+        shard: int,
         shards: int,
         wish: Callable[[], Wish],
+        topics: Callable[[], Topics],
+        table: Callable[[], PlacementTable],
     ) -> None:
         self._replica = replica
         self._effects = effects
         self._stamp = stamp
+        self._shard = shard
         self._shards = shards
         self._wish = wish
+        self._topics = topics
+        self._table = table
+        self._set_due_ms = 0
         self._sweep_due_ms = 0
         self._sessions_due_ms = 0
         self._check_due_ms = 0
@@ -77,6 +96,9 @@ class Duties:
         if now_ms >= self._check_due_ms:
             self._check_due_ms = now_ms + CHECK_EVERY_MS
             requests += self._check_state()
+        if self._topics().version > self._partitions_version and now_ms >= self._set_due_ms:
+            self._set_due_ms = now_ms + SET_EVERY_MS
+            requests += self._set_partitions()
         if is_control and self._effects.table is None:
             requests += self._first_table()
         if requests:
@@ -102,6 +124,27 @@ class Duties:
             return []
         self._checked_index = applied
         return [self._command(CHECK_STATE, b"", CONTROL_PARTITION)]
+
+    @property
+    def _partitions_version(self) -> int:
+        streams = self._effects.streams
+        return streams.version if streams is not None else 1 << 62
+
+    def _set_partitions(self) -> list[Request]:
+        """The partitions that the topics ask of this shard, as far as they are not there yet."""
+        streams, topics = self._effects.streams, self._topics()
+        assert streams is not None
+        wanted, found = topics.partitions_of(self._shard, self._table()), streams.settings
+        changes: list[tuple[int, dict[str, int] | None]] = [
+            (namespace, settings)
+            for namespace, settings in sorted(wanted.items())
+            if found.get(namespace) != settings
+        ]
+        changes += [(namespace, None) for namespace in sorted(found.keys() - wanted.keys())]
+        cuts = range(0, max(1, len(changes)), SET_PARTITIONS_MAX)
+        pages = [changes[cut : cut + SET_PARTITIONS_MAX] for cut in cuts]
+        bodies = [bytes(msgpack.packb([topics.version, page, page is pages[-1]])) for page in pages]
+        return [self._command(PARTITIONS_SET, body, CONTROL_PARTITION) for body in bodies]
 
     def _first_table(self) -> list[Request]:
         term = self._replica.raft.term

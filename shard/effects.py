@@ -29,18 +29,21 @@ from xxhash import xxh3_64_intdigest
 
 from shardnode.raft import RAFT_PARTITION, Entry
 from shardnode.shard.control import Control
-from shardnode.shard.entries import CHECK_STATE, PARTITION_SET, decode_entry, kind_of, refuse
+from shardnode.shard.entries import CHECK_STATE, PARTITIONS_SET, decode_entry, kind_of, refuse
 from shardnode.shard.keyvalue import Found, KeyValue
 from shardnode.shard.keyvalue_reads import FOUND_BYTES_MAX
 from shardnode.shard.machine import ReadPart
+from shardnode.shard.once import run_once
 from shardnode.shard.sessions import SessionTable
 from shardnode.shard.streams import Streams
 from shardnode.shard.streams_copy import STREAMS, is_stream_part, stream_parts, take_in
+from shardnode.shard.topics import Topics
 from shardnode.shard.watermarks import Watermark, Watermarks
 from shardnode.storage.engine import Engine, EngineOptions, Item, open_engine
 from shardnode.storage.errors import NoSpace, SnapshotCorrupt
 from shardnode.storage.files import RealFiles, join
 from shardnode.wire.errors import InvalidRequest
+from shardnode.wire.frames import NO_CLIENT
 from shardnode.wire.placement import CONTROL_PARTITION, KEY_VALUE_PARTITION, PlacementTable
 from shardnode.wire.replies import Changes, Page
 from shardnode.wire.requests import Scan, Watch
@@ -59,7 +62,7 @@ BEHIND_FACTOR = 8
 
 _KEYS = "keys"
 _EFFECTS = "effects"
-_PARTS = ("control", _EFFECTS, _KEYS, "keyvalue", "leases", "sessions")
+_PARTS = ("control", _EFFECTS, _KEYS, "keyvalue", "leases", "sessions", "topics")
 _LENGTH = Struct(">I")
 _PARTITION = attrgetter("partition")
 
@@ -124,9 +127,13 @@ class Effects:
         return replies
 
     def _control(self, payload: bytes) -> bytes:
-        if self.streams is not None and kind_of(payload) == PARTITION_SET:
+        if self.streams is not None and kind_of(payload) == PARTITIONS_SET:
             return self.streams.set(decode_entry(payload).body)
-        return self.control.apply([payload])[0]
+        command = decode_entry(payload)
+        if command.client_id == NO_CLIENT:
+            return self.control.apply([payload])[0]
+        sessions = self.keyvalue.sessions
+        return run_once(sessions, command, lambda: self.control.apply([payload])[0])
 
     def _check(self, partition: int, run: Sequence[Entry]) -> None:
         for index, entry in enumerate(run, self.applied_index + 1):
@@ -302,6 +309,7 @@ class Effects:
         return {
             _EFFECTS: bytes(effects),
             "control": self.control.encode(),
+            "topics": self.control.topics.encode(),
             **({} if self.streams is None else {STREAMS: self.streams.encode()}),
             **self.keyvalue.blobs(),
         }
@@ -319,6 +327,7 @@ class Effects:
         self._marks = Watermarks(self._partitions)
         self._flushed = (self.applied_index, self.membership)
         self.control.load(self.engine.blob("control"))
+        self.control.topics = Topics.decode(self.engine.blob("topics"))
         if self.streams is not None:
             self.streams.load(self.engine.blob(STREAMS))
 

@@ -33,9 +33,9 @@ CONTROL_SET = 0x7F10
 CHECK_STATE = 0x7F11
 """No body. Every replica notes its digest at this index, and they compare them."""
 
-PARTITION_SET = 0x7F20
-"""Body: msgpack [namespace, settings], or [namespace, nil] to drop it. For the control partition: a
-stream partition of this shard exists from here on, or no more."""
+PARTITIONS_SET = 0x7F20
+"""Body: msgpack [version of the topics, [[namespace, settings], …], whether these are the last].
+For the control partition: stream partitions of this shard exist from here on; with nil, no more."""
 
 _HEADER = Struct(">QHH16sQQ")
 HEADER_BYTES = _HEADER.size

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from shardnode.raft import Refused, Role
-from shardnode.shard.control import Wish
+from shardnode.shard.control import TOPIC_KINDS, Wish
 from shardnode.shard.duties import NOBODY, Duties
 from shardnode.shard.entries import encode_entry, split_reply
 from shardnode.shard.handing import HandOvers
@@ -23,10 +23,11 @@ from shardnode.shard.replica import Fate, Replica, Request
 from shardnode.shard.settings import WorkerSettings, check_endpoint
 from shardnode.shard.stamps import Stamps
 from shardnode.shard.stream_reads import StreamReads
+from shardnode.shard.topics import Topics
 from shardnode.shard.waiting import Desk, Send, Waiting, in_wire_terms
 from shardnode.shard.watches import Watches
 from shardnode.wire import limits
-from shardnode.wire.control import LeaderTransfer, MemberAdd
+from shardnode.wire.control import LeaderTransfer, MemberAdd, TopicDescribe, TopicList
 from shardnode.wire.errors import (
     InvalidRequest,
     OutcomeUnknown,
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
 
 WRITES = SESSIONS | {Kind.PUT, Kind.PUT_MANY, Kind.DELETE_MANY, Kind.CAS, Kind.TRANSACT}
 CONTROL = frozenset((Kind.MEMBER_ADD, Kind.MEMBER_REMOVE, Kind.REBALANCE))
+TOPIC_READS = frozenset((Kind.TOPIC_DESCRIBE, Kind.TOPIC_LIST))
 READS = frozenset((Kind.GET, Kind.GET_MANY, Kind.SCAN, Kind.READ, Kind.OFFSET_LOOKUP))
 
 
@@ -86,12 +88,17 @@ class Service:
         self.hand_overs = HandOvers(replica, self.desk)
         self.wish = Wish(settings.nodes_version, settings.nodes)
         """The nodes that are wanted, as the supervisor last said."""
+        self.topics = Topics()
+        """The topics that are wanted, as shard 0 last said."""
         self.duties = Duties(
             replica,
             effects,
             self._stamp,
+            shard=settings.shard,
             shards=settings.shards,
             wish=lambda: self.wish,
+            topics=lambda: self.topics,
+            table=lambda: self.table,
         )
         self._stamps = Stamps(wall_ms)
         self._status = status
@@ -141,13 +148,15 @@ class Service:
             self._take_write(waiting, request, KEY_VALUE_PARTITION)
         elif isinstance(body, Append):
             self._take_append(waiting, request, body)
-        elif kind in READS:
+        elif kind in READS or (kind in TOPIC_READS and self.settings.shard == LEGACY_SHARD):
             self._take_read(waiting)
         elif isinstance(body, Watch):
             self.replica.raft.require_leader()
             self.watches.take(waiting, body, self.now_ms)
         elif kind in CONTROL and self.settings.shard == LEGACY_SHARD:
             self._take_control(waiting, request)
+        elif kind in TOPIC_KINDS and self.settings.shard == LEGACY_SHARD:
+            self._take_topic(waiting, request)
         elif isinstance(body, LeaderTransfer):
             self.hand_overs.take(waiting, body.node)
         elif kind == Kind.STATUS:
@@ -187,25 +196,33 @@ class Service:
             header.kind in SESSIONS or getattr(waiting.body, "leased", False)
         ):
             raise InvalidRequest("expected a session, found client id 0; open a session first")
+        self._propose_later(waiting, request, partition, in_session=True)
+
+    def _take_control(self, waiting: Waiting, request: WireRequest) -> None:
+        """A change of the cluster. Again is harmless, so it needs no session."""
+        if isinstance(waiting.body, MemberAdd):
+            check_endpoint(waiting.body.endpoint)
+        self._propose_later(waiting, request, CONTROL_PARTITION, in_session=False)
+
+    def _take_topic(self, waiting: Waiting, request: WireRequest) -> None:
+        """A change of a topic. A second creation would be a conflict, so sessions matter."""
+        self._propose_later(waiting, request, CONTROL_PARTITION, in_session=True)
+
+    def _propose_later(
+        self, waiting: Waiting, request: WireRequest, partition: int, *, in_session: bool
+    ) -> None:
+        header = request.header
         self._token += 1
         payload = encode_entry(
             self._stamp(),
             header.kind,
             request.body,
             flags=header.flags,
-            client_id=header.client_id,
-            sequence=header.sequence,
-            acked_below=header.acked_below,
+            client_id=header.client_id if in_session else NO_CLIENT,
+            sequence=header.sequence if in_session else 0,
+            acked_below=header.acked_below if in_session else 0,
         )
         self._proposals.append((waiting, Request(self._token, partition, payload)))
-
-    def _take_control(self, waiting: Waiting, request: WireRequest) -> None:
-        """A change of the cluster. Again is harmless, so it needs no session."""
-        if isinstance(waiting.body, MemberAdd):
-            check_endpoint(waiting.body.endpoint)
-        self._token += 1
-        payload = encode_entry(self._stamp(), request.header.kind, request.body)
-        self._proposals.append((waiting, Request(self._token, CONTROL_PARTITION, payload)))
 
     def _stamp(self) -> int:
         return self._stamps.stamp(self.replica.raft.term, self.now_ms, self.effects.stamp)
@@ -250,6 +267,10 @@ class Service:
             elif isinstance(body, Read):
                 self.stream_reads.read(self._streams(), waiting, body, self.now_ms)
                 return
+            elif isinstance(body, TopicDescribe):
+                packed = effects.control.topics.describe(body.name).encode()
+            elif isinstance(body, TopicList):
+                packed = effects.control.topics.list(body).encode()
             elif isinstance(body, OffsetLookup):
                 packed = self.stream_reads.find(self._streams(), body).encode()
             elif isinstance(body, Get):

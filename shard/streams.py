@@ -1,6 +1,6 @@
 """The stream partitions of one shard: a state machine for each, over an append-only log of its own.
 
-    PARTITION_SET           a partition exists from now on, or no more
+    PARTITIONS_SET          partitions exist from now on, or no more
     APPEND                  its batch goes to the partition's log, as the bytes that came
 
 The one rule: a partition's state is its mark, and what was applied is what the mark says. Files are
@@ -129,6 +129,8 @@ class Streams:
         self.files = files
         self.shard = directory
         self._directory = join(directory, PARTITIONS_DIRECTORY)
+        self.version = 0
+        """Of the topics that these partitions are made of."""
         self._generation = 0
         self._handles = Handles(files)
         self._streams: dict[int, Stream] = {}
@@ -145,6 +147,11 @@ class Streams:
     def __len__(self) -> int:
         return len(self._streams)
 
+    @property
+    def settings(self) -> dict[int, dict[str, Any]]:
+        """Partition → what it was set to."""
+        return {stream.namespace: stream.settings for stream in self}
+
     def __iter__(self) -> Iterator[Stream]:
         return iter(self._streams.values())
 
@@ -155,21 +162,29 @@ class Streams:
     # -- applying -----------------------------------------------------------------------------
 
     def set(self, body: bytes | memoryview) -> bytes:
-        """PARTITION_SET; its reply."""
+        """PARTITIONS_SET; its reply. A leader that has not heard of the newest topics changes
+        nothing: what was dropped stays dropped."""
         try:
-            namespace, settings = msgpack.unpackb(body)
-            known = isinstance(settings, dict) or settings is None
-            if type(namespace) is not int or not known:
-                raise TypeError("a namespace and settings")
+            version, changes, is_last = msgpack.unpackb(body)
+            numbers = [version, *(namespace for namespace, _ in changes)]
+            settings = [each for _, each in changes if each is not None]
+            if {*map(type, numbers)} != {int} or not {*map(type, settings)} <= {dict}:
+                raise TypeError("numbers and settings")
         except (ValueError, TypeError):
-            return refuse(InvalidRequest("expected [namespace, settings], found another body"))
+            return refuse(InvalidRequest("expected [version, changes, last], found another body"))
+        if version > self.version:
+            for namespace, wanted in changes:
+                self._set(namespace, wanted)
+            self.version = version if is_last else self.version
+        return accept(b"")
+
+    def _set(self, namespace: int, settings: dict[str, Any] | None) -> None:
         if settings is None:
             self._drop(namespace)
         elif namespace in self._streams:
             self._streams[namespace].settings = settings
         else:
             self._streams[namespace] = self._open(Stream(namespace, settings, NOTHING))
-        return accept(b"")
 
     def _drop(self, namespace: int) -> None:
         stream = self._streams.pop(namespace, None)
@@ -308,12 +323,12 @@ class Streams:
             ]
             for _, stream in sorted(self._streams.items())
         ]
-        return bytes(msgpack.packb([self._generation, rows])) if rows or self._generation else b""
+        return bytes(msgpack.packb([self._generation, self.version, rows])) if self.version else b""
 
     def load(self, data: bytes) -> None:
         """The inverse: open every partition at its mark; one that is damaged is fenced."""
         self.close()
-        self._generation, rows = msgpack.unpackb(data) if data else (0, [])
+        self._generation, self.version, rows = msgpack.unpackb(data) if data else (0, 0, [])
         for namespace, settings, mark, producers in rows:
             stream = Stream(namespace, settings, Mark.decode(mark))
             stream.producers = {name: Last(*last) for name, *last in producers}

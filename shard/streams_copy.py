@@ -32,8 +32,8 @@ def stream_parts(
     packed = blob(STREAMS)
     if not packed:
         return {STREAMS: [b""]}
-    generation, rows = msgpack.unpackb(packed)
-    parts: dict[str, Iterable[bytes]] = {STREAMS: [bytes(msgpack.packb([0, rows]))]}
+    generation, version, rows = msgpack.unpackb(packed)
+    parts: dict[str, Iterable[bytes]] = {STREAMS: [bytes(msgpack.packb([0, version, rows]))]}
     for namespace, _, encoded, _ in rows:
         mark = Mark.decode(encoded)
         segments = look(files, directory_of(shard, generation, namespace), mark).segments
@@ -58,7 +58,7 @@ def take_in(
     blob that does."""
     if not packed:
         return b""
-    _, rows = msgpack.unpackb(packed)
+    _, version, rows = msgpack.unpackb(packed)
     generation = streams.next_generation()
     files, shard = streams.files, streams.shard
     for namespace, _, encoded, _ in rows:
@@ -73,7 +73,7 @@ def take_in(
             files.sync_dir(directory)
         _verify(files, directory, Mark.decode(encoded))
     streams.sync_generation(generation)
-    return bytes(msgpack.packb([generation, rows]))
+    return bytes(msgpack.packb([generation, version, rows]))
 
 
 def _verify(files: Files, directory: str, mark: Mark) -> None:

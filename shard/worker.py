@@ -330,7 +330,7 @@ class Worker:
             self.channel.tell(report(self))
             raise
         self._judge_state(replica.raft)
-        self._follow_table(service)
+        self._follow_control(service)
         why = company.compare(effects) if company is not None else ""
         if why:
             self._fence_for_good(why)
@@ -387,7 +387,9 @@ class Worker:
                 if self.service is not None:
                     self.service.wish = self._company.wish
 
-    def _follow_table(self, service: Service) -> None:
+    def _follow_control(self, service: Service) -> None:
+        if self.settings.shard == LEGACY_SHARD:
+            service.topics = service.effects.control.topics
         table = service.effects.table
         if table is not None and table.epoch > service.table.epoch:
             service.use_table(table)

@@ -51,6 +51,9 @@ nodes_max: Final = 256
 replicas_max: Final = 900
 """Replicas in one topology reply: shards_max groups of up to nine members."""
 
+cluster_partitions_max: Final = 100_000
+"""Partitions of all topics together."""
+
 watermarks_max: Final = 10 * shards_max
 """Partitions in one status reply: the internal ones of every shard."""
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardnode.shard.effects import Effects
-from shardnode.shard.entries import PARTITION_SET, encode_entry, split_reply
+from shardnode.shard.entries import PARTITIONS_SET, encode_entry, split_reply
 from shardnode.shard.streams import Streams
 from shardnode.sim.disk import SimFiles
 from shardnode.storage.engine import MemoryEngine
@@ -67,10 +67,10 @@ def batch(*values: bytes) -> bytes:
 
 
 def create(log: Log, *namespaces: int, options: Mapping[str, Any] | None = None) -> None:
-    for namespace in namespaces:
-        body = msgpack.packb([namespace, dict(options or {})])
-        entry = log.append(encode_entry(log.stamp_ms, PARTITION_SET, body), CONTROL_PARTITION)
-        assert split_reply(log.apply(entry))[0] == 0
+    changes = [[namespace, dict(options or {})] for namespace in namespaces]
+    body = msgpack.packb([1, changes, True])
+    entry = log.append(encode_entry(log.stamp_ms, PARTITIONS_SET, body), CONTROL_PARTITION)
+    assert split_reply(log.apply(entry))[0] == 0
 
 
 def append(log: Log, namespace: int, *values: bytes, **rest: Any) -> Appended:

@@ -7,16 +7,23 @@ import random
 import msgpack
 import pytest
 
+from shardnode.shard.duties import SET_EVERY_MS
 from shardnode.shard.effects import Effects
-from shardnode.shard.entries import PARTITION_SET, encode_entry
+from shardnode.shard.entries import PARTITIONS_SET, encode_entry
 from shardnode.shard.replica import Request
 from shardnode.shard.streams import Streams
 from shardnode.sim.disk import SimFiles
 from shardnode.storage.engine import MemoryEngine
+from shardnode.wire.control import TopicAlter, TopicCreate, TopicDelete, TopicFound
 from shardnode.wire.errors import InvalidRequest, MalformedFrame, NotFound, WrongShard
 from shardnode.wire.frames import Frame, build_request
 from shardnode.wire.kinds import Kind, OffsetPoint
-from shardnode.wire.placement import CONTROL_PARTITION, initial_table, slot_of_partition
+from shardnode.wire.placement import (
+    CONTROL_PARTITION,
+    initial_table,
+    pack_namespace,
+    slot_of_partition,
+)
 from shardnode.wire.replies import decode_reply
 from shardnode.wire.requests import Scan
 from shardnode.wire.streams import (
@@ -34,13 +41,18 @@ from tests.shard.desk import Counter
 SPACE = 1 << 32
 
 
-def counter(shards: int = 1) -> Counter:
-    """A desk with one partition of a stream."""
+def bare(shards: int = 1) -> Counter:
+    """A desk that can have streams and has none."""
     files = SimFiles(random.Random(3))
     files.mkdir("shard-0")
     effects = Effects(MemoryEngine(SMALL), "", Streams(files, "shard-0"))
-    desk = Counter(shards=shards, effects=effects)
-    payload = encode_entry(1, PARTITION_SET, msgpack.packb([SPACE, {}]))
+    return Counter(shards=shards, effects=effects)
+
+
+def counter(shards: int = 1) -> Counter:
+    """A desk with one partition of a stream."""
+    desk = bare(shards)
+    payload = encode_entry(1, PARTITIONS_SET, msgpack.packb([1, [[SPACE, {}]], True]))
     desk.replica.propose([Request(0, CONTROL_PARTITION, payload)])
     desk.drain()
     return desk
@@ -145,3 +157,40 @@ def test_partition_of_another_shard_is_refused() -> None:
     )
     with pytest.raises(WrongShard):
         desk.ask(Kind.APPEND, Append(other, 1, batch(b"x")))
+
+
+def test_topics_make_the_partitions_of_their_shard_and_take_them_away_again() -> None:
+    desk = bare()
+    desk.service.topics = desk.effects.control.topics
+    created = desk.ask(Kind.TOPIC_CREATE, TopicCreate("shop/orders", 3, 1_000))
+    assert isinstance(created, TopicFound)
+    desk.drain(later_ms=SET_EVERY_MS)
+    desk.drain()
+    streams = desk.effects.streams
+    assert streams is not None
+    spaces = [pack_namespace(created.stream, created.topic, number) for number in range(3)]
+    assert list(streams.settings) == spaces
+    assert {each["retention_ms"] for each in streams.settings.values()} == {1_000}
+    desk.ask(Kind.APPEND, Append(spaces[1], 1, batch(b"x")))
+    desk.ask(Kind.TOPIC_ALTER, TopicAlter("shop/orders", partitions=4))
+    desk.drain(later_ms=SET_EVERY_MS)
+    desk.drain()
+    assert len(streams) == 4
+    desk.ask(Kind.TOPIC_DELETE, TopicDelete("shop/orders"))
+    desk.drain(later_ms=SET_EVERY_MS)
+    desk.drain()
+    assert len(streams) == 0
+    with pytest.raises(NotFound):
+        desk.ask(Kind.APPEND, Append(spaces[1], 1, batch(b"x")))
+    index = desk.replica.log.last_index
+    desk.drain(later_ms=3 * SET_EVERY_MS)
+    assert desk.replica.log.last_index == index, "nothing is left to do"
+
+
+def test_leader_that_lags_behind_the_topics_changes_nothing() -> None:
+    desk = counter()
+    body = msgpack.packb([1, [[SPACE, None]], True])
+    payload = encode_entry(1, PARTITIONS_SET, body)
+    desk.replica.propose([Request(0, CONTROL_PARTITION, payload)])
+    desk.drain()
+    append(desk, b"still there")
