@@ -234,10 +234,13 @@ class Node:
     def ready_text(self) -> str:
         """The ready line, and lines to copy."""
         address = self.address
+        shards = f"{len(self.local_shard_ids())} shards"
+        if out := self._watched.view.out_of_service:
+            shards = f"{len(self.local_shard_ids()) - len(out)} of {shards} ({'; '.join(out)})"
         default = address == Address("127.0.0.1", PORT_DEFAULT)
         to = "" if default else f" --connect {address}"
         lines = [
-            f"ready: {len(self.local_shard_ids())} shards on {address}",
+            f"ready: {shards} on {address}",
             f"  put      shardnode kv put greeting hello{to}",
             f"  get      shardnode kv get greeting{to}",
             f"  status   shardnode status{to}",
@@ -254,11 +257,12 @@ class Node:
         return self.supervisor
 
     def _announce(self, watched: Supervisor) -> None:
-        """The ready line, once, however long it takes; nothing if the node stops before."""
+        """The ready line, once, however long it takes; nothing if the node stops before. Who is
+        fenced is named in it and not waited for."""
         with watched.changed:
-            while watched.view.missing and not watched.has_ended:
+            while not watched.view.serves and not watched.has_ended:
                 watched.changed.wait()
-            if watched.view.missing:
+            if not watched.view.serves:
                 return
         sys.stderr.write(self.ready_text())
         sys.stderr.flush()

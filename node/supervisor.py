@@ -34,7 +34,7 @@ from shardnode.node.affinity import is_pinned
 from shardnode.node.children import BrokenLine, Child
 from shardnode.node.members import Members
 from shardnode.node.supervisor_member import ROUTER, Member, Post
-from shardnode.node.supervisor_policy import Pace, Restarts, Row, not_ready
+from shardnode.node.supervisor_policy import Pace, Restarts, Row, not_ready, out_of_service
 from shardnode.wire.errors import ShardnodeError
 from shardnode.wire.placement import PlacementTable
 
@@ -70,6 +70,16 @@ class View:
     epoch: int = 0
     missing: tuple[str, ...] = ("nothing is started yet",)
     processes: tuple[ProcessView, ...] = ()
+
+    @property
+    def out_of_service(self) -> tuple[str, ...]:
+        """Shards that will not serve before somebody has looked, when others do."""
+        return out_of_service(self.rows)
+
+    @property
+    def serves(self) -> bool:
+        """Whether nothing is missing but those."""
+        return set(self.missing) <= set(self.out_of_service)
 
     @property
     def parked(self) -> tuple[str, ...]:

@@ -91,6 +91,7 @@ class Watch:
 
 
 STATES = ("starting", "recovering", "serving", "fenced", "removed", "parked")
+OUT = ("fenced", "parked")
 ROLES = ("leader", "follower", "candidate", "learner")
 INDEXES = (
     *("term", "commit_index", "applied_index", "durable_index", "truncation_index"),
@@ -146,3 +147,10 @@ def not_ready(rows: Sequence[Row], router: Mapping[str, Any]) -> tuple[str, ...]
     if not serves:
         missing.append("the router is starting")
     return tuple(missing)
+
+
+def out_of_service(rows: Sequence[Row]) -> tuple[str, ...]:
+    """The shards that will not serve before somebody has looked, in the words of `not_ready`; but
+    nothing if that is all of them. The others do not wait for these."""
+    out = [f"shard {row['id']} is {row['state']}" for row in rows if row["state"] in OUT]
+    return tuple(out) if len(out) < len(rows) else ()

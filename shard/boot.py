@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from shardnode.raft import HardState, Membership, Options, SnapshotRef
 from shardnode.shard.machine import StateMachine
+from shardnode.shard.settings import WorkerSettings
 from shardnode.shard.transfer import TransferOptions
 from shardnode.storage.errors import Corrupt, LogDamaged
 from shardnode.storage.files import Files
@@ -173,3 +174,23 @@ def restore(machine: StateMachine, snapshots: SnapshotStore, meta: SnapshotMeta)
 def snapshot_ref(meta: SnapshotMeta) -> SnapshotRef:
     """How consensus names a snapshot that storage keeps."""
     return SnapshotRef(meta.index, meta.term, Membership.decode(meta.membership), meta.encode())
+
+
+def replica_settings(settings: WorkerSettings, directory: str) -> ReplicaSettings:
+    """How consensus and storage are set up for this worker."""
+    raft, storage = dict(settings.raft), dict(settings.storage)
+    return ReplicaSettings(
+        directory=directory,
+        cluster=settings.cluster_id,
+        member=settings.member,
+        bootstrap=Membership.of(settings.voters),
+        repair=len(settings.nodes) > 1,
+        raft=Options(**{name: value for name, value in raft.items() if name in Options.__slots__}),
+        log=LogOptions(
+            **{name: value for name, value in storage.items() if name in LogOptions.__slots__}
+        ),
+        flush_every_entries=1 << 62,  # the loop flushes in slices
+        snapshot_every_entries=storage.get("snapshot_entries", 0),
+        keep_entries=storage.get("keep_entries", KEEP_ENTRIES),
+        keep_bytes_max=storage.get("keep_bytes_max", KEEP_BYTES_MAX),
+    )

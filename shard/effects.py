@@ -41,7 +41,8 @@ from shardnode.shard.topics import Topics
 from shardnode.shard.watermarks import Watermark, Watermarks
 from shardnode.storage.engine import Engine, EngineOptions, Item, open_engine
 from shardnode.storage.errors import NoSpace, SnapshotCorrupt
-from shardnode.storage.files import RealFiles, join
+from shardnode.storage.failpoints import working_files
+from shardnode.storage.files import join
 from shardnode.wire.errors import InvalidRequest
 from shardnode.wire.frames import NO_CLIENT
 from shardnode.wire.placement import CONTROL_PARTITION, KEY_VALUE_PARTITION, PlacementTable
@@ -360,7 +361,7 @@ def open_effects(directory: str, engine: str, storage: Mapping[str, Any]) -> Eff
     if engine != "lmdb":
         return Effects(opened)
     root, name = os.path.split(directory)
-    return Effects(opened, path, Streams(RealFiles(root), name))
+    return Effects(opened, path, Streams(working_files(root, name), name))
 
 
 _NO_SUCH_PARTITION = refuse(InvalidRequest("expected a partition of this shard, found another"))

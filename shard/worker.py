@@ -19,8 +19,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from shardnode.raft import Membership, Options, ProtocolViolation, Raft, Role
-from shardnode.shard.boot import KEEP_BYTES_MAX, KEEP_ENTRIES, ReplicaSettings
+from shardnode.raft import ProtocolViolation, Raft, Role
+from shardnode.shard.boot import replica_settings
 from shardnode.shard.builder import ProcessBuilder
 from shardnode.shard.channel import Channel
 from shardnode.shard.company import Company
@@ -38,7 +38,6 @@ from shardnode.shard.waiting import Desk
 from shardnode.storage.errors import Corrupt as Corrupted
 from shardnode.storage.errors import KeysCorrupt, NoSpace, StorageError, SyncFailed
 from shardnode.storage.failpoints import working_files
-from shardnode.storage.options import LogOptions
 from shardnode.storage.superblock import COPIES
 from shardnode.wire.errors import Corrupt, ShardnodeError, Unavailable
 from shardnode.wire.frames import return_address
@@ -54,6 +53,9 @@ LINGER_MS = 2
 
 COMMITTING_MS = 2
 """… and while a flush is on its way to the disk in another thread."""
+
+FLUSH_AGAIN_MS = 100
+"""After there was no room for a flush."""
 
 FLUSH_SLICE_KEYS = 2_000
 """Keys moved to the engine between two drains: about four milliseconds."""
@@ -104,6 +106,7 @@ class Worker:
         self._blank = settings.joins
         self._idle = True
         self._leave_by_ms: int | None = None
+        self._flush_again_ms = 0
         self._told_wish = 0
         self._told: tuple[Any, ...] = ()
         self._told_ms = 0
@@ -280,7 +283,7 @@ class Worker:
         effects = self.effects
         if not self._idle:
             return 0
-        if effects is None or not effects.flushing:
+        if effects is None or not effects.flushing or self._now_ms() < self._flush_again_ms:
             return self._until_due_ms()
         return COMMITTING_MS if effects.committing else 0
 
@@ -350,11 +353,14 @@ class Worker:
             self.state = "serving"
 
     def _flush_some(self, replica: Replica, effects: Effects) -> None:
+        if self._now_ms() < self._flush_again_ms:
+            return
         if effects.flushing:
             try:
                 index = effects.flush_slice(FLUSH_SLICE_KEYS)
             except NoSpace:
                 replica.counters["flush_failed"] += 1  # nothing is lost: the next slice begins anew
+                self._flush_again_ms = self._now_ms() + FLUSH_AGAIN_MS
                 return
             if index is not None:
                 replica.flushed(index)
@@ -428,23 +434,3 @@ def _nowhere(*_: object) -> bool:
 
 def _nobody(_: object) -> None:
     """A group of one has nobody to write to."""
-
-
-def replica_settings(settings: WorkerSettings, directory: str) -> ReplicaSettings:
-    """How consensus and storage are set up for this worker."""
-    raft, storage = dict(settings.raft), dict(settings.storage)
-    return ReplicaSettings(
-        directory=directory,
-        cluster=settings.cluster_id,
-        member=settings.member,
-        bootstrap=Membership.of(settings.voters),
-        repair=len(settings.nodes) > 1,
-        raft=Options(**{name: value for name, value in raft.items() if name in Options.__slots__}),
-        log=LogOptions(
-            **{name: value for name, value in storage.items() if name in LogOptions.__slots__}
-        ),
-        flush_every_entries=1 << 62,  # the loop flushes in slices
-        snapshot_every_entries=storage.get("snapshot_entries", 0),
-        keep_entries=storage.get("keep_entries", KEEP_ENTRIES),
-        keep_bytes_max=storage.get("keep_bytes_max", KEEP_BYTES_MAX),
-    )

@@ -17,6 +17,7 @@ from pathlib import Path
 import psutil
 
 from shardnode.client import Client, ShardStatus, Status, Unavailable
+from shardnode.storage.failpoints import VARIABLE as FAILPOINTS_VARIABLE
 
 STOP_S = 30.0
 VANISH_S = 10.0
@@ -40,6 +41,8 @@ class ClusterNode:
         self.log_file = folder / f"n{node_id}.log"
         self.http = "off"
         """Where it serves HTTP from its next start on."""
+        self.failpoints = ""
+        """What fails in its workers from its next start on: see `storage/failpoints.py`."""
         self._started = started
         self._process: subprocess.Popen[bytes] | None = None
         self._family: list[psutil.Process] = []
@@ -101,6 +104,8 @@ class ClusterNode:
         words = ["start", "--config", str(self.config), "--node-id", str(self.id)]
         words += ["--data", str(self.data), "--http", self.http]
         environ = {k: v for k, v in os.environ.items() if not k.startswith("SHARDNODE_")}
+        if self.failpoints:
+            environ[FAILPOINTS_VARIABLE] = self.failpoints
         with self.log_file.open("ab") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "shardnode", *words],
@@ -152,7 +157,7 @@ class ClusterNode:
             code = self._process.wait(STOP_S)
         except subprocess.TimeoutExpired:
             raise self._failed(f"ran on for {STOP_S} s after {number.name}") from None
-        _, left = psutil.wait_procs([] if self.is_paused else family[1:], timeout=VANISH_S)
+        left = _wait_gone([] if self.is_paused else family[1:])
         for process in left:
             _send(process, signal.SIGKILL)
         if left:
@@ -192,7 +197,7 @@ class ClusterNode:
         family = [*self._family, *self.processes()]
         for process in family:
             _send(process, signal.SIGKILL)
-        psutil.wait_procs(family, timeout=VANISH_S)
+        _wait_gone(family)
         self._family = []
         if self._process is not None:
             self._process.wait()
@@ -207,3 +212,21 @@ def _send(process: psutil.Process, number: signal.Signals) -> None:
         process.send_signal(number)
     except psutil.NoSuchProcess:
         return
+
+
+def _wait_gone(family: list[psutil.Process]) -> list[psutil.Process]:
+    """Who is left after a while. A zombie has let go of everything: whoever inherited it may take
+    its time to look at it."""
+    deadline = time.monotonic() + VANISH_S
+    while (left := [each for each in family if not _is_gone(each)]) and (
+        time.monotonic() < deadline
+    ):
+        time.sleep(0.01)
+    return left
+
+
+def _is_gone(process: psutil.Process) -> bool:
+    try:
+        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True

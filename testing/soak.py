@@ -50,6 +50,7 @@ class Soak:
 
     def __init__(self, names: Sequence[str], seed: int, nodes: int, shards: int) -> None:
         self._names = list(names)
+        self._deck: list[str] = []
         self._random = Random(seed)
         self._seed = seed
         self._cluster = Cluster(nodes=nodes, shards=shards, seed=seed)
@@ -78,12 +79,18 @@ class Soak:
         with load:
             load.wait_acknowledged(20)
             for _ in range(FAULTS_PER_ROUND):
-                self._one(load, self._random.choice(self._names))
+                self._one(load, self._draw())
                 if time.monotonic() > deadline:
                     break
             findings = judge(cluster, load)
         result.rounds += 1
         result.problems += [f"round {result.rounds}: {finding}" for finding in findings]
+
+    def _draw(self) -> str:
+        """In any order, but none comes again before all have come."""
+        if not self._deck:
+            self._deck = self._random.sample(self._names, len(self._names))
+        return self._deck.pop()
 
     def _one(self, load: Load, name: str) -> None:
         fault, limit_s = FAULTS[name]

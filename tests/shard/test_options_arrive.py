@@ -10,9 +10,9 @@ import orjson
 import pytest
 
 from shardnode.node.config import SETTINGS, Config, Setting
+from shardnode.shard.boot import replica_settings
 from shardnode.shard.effects import open_effects
 from shardnode.shard.settings import WorkerSettings
-from shardnode.shard.worker import replica_settings
 
 OTHER: dict[str, Any] = {"engine": "memory"}
 """Values that differ from the default where one more would not do."""
