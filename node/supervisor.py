@@ -25,7 +25,7 @@ import threading
 import time
 from base64 import b64decode
 from binascii import Error as Base64Error
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -125,6 +125,7 @@ class Supervisor:
         os.set_blocking(self._wake_write, False)
         self._selector.register(self._wake_read, selectors.EVENT_READ, self._woken)
         self._wanted = members or Members(None, {})
+        self._topics: dict[str, Any] = {}
         self._table = ""
         self._epoch = 0
         self._news = True
@@ -208,6 +209,8 @@ class Supervisor:
         if self._table:
             child.send("table", {"table": self._table})
         child.send("members", self._wanted.line())
+        if self._topics:
+            child.send("topics", self._topics)
         register = self._selector.register
         register(child.read_fd, selectors.EVENT_READ, lambda: self._read(member, child))
         if child.exit_fd is not None:
@@ -229,6 +232,8 @@ class Supervisor:
                 self._learn_table(line["table"])
             if "members" in line and self._wanted.learn(line):
                 self._tell_all("members", self._wanted.line())
+            if "topics" in line:
+                self._learn_topics(line)
         if lines and member.post.core is not None and not member.is_pinned:
             self._check_core(member, child)
         if child.ended_output:
@@ -303,6 +308,15 @@ class Supervisor:
             return
         self._table, self._epoch = str(text), table.epoch
         self._tell_all("table", {"table": self._table})
+
+    def _learn_topics(self, line: Mapping[str, Any]) -> None:
+        """The topics of the cluster, as shard 0 has them here: for all other shards."""
+        version, topics = line.get("topics_version"), line["topics"]
+        if type(version) is not int or not isinstance(topics, str):
+            log.error("shard 0 sent topics that make no sense: version %r", version)
+        elif version > self._topics.get("topics_version", 0):
+            self._topics = {"topics_version": version, "topics": topics}
+            self._tell_all("topics", self._topics)
 
     def _tell_all(self, topic: str, line: dict[str, Any]) -> None:
         for member in self._members:

@@ -34,6 +34,7 @@ from shardnode.shard.replica import Replica
 from shardnode.shard.reports import report, status_found
 from shardnode.shard.service import Service
 from shardnode.shard.settings import WorkerSettings
+from shardnode.shard.topics import Topics
 from shardnode.shard.waiting import Desk
 from shardnode.storage.errors import Corrupt as Corrupted
 from shardnode.storage.errors import KeysCorrupt, NoSpace, StorageError, SyncFailed
@@ -107,7 +108,9 @@ class Worker:
         self._idle = True
         self._leave_by_ms: int | None = None
         self._flush_again_ms = 0
+        self._topics = Topics()
         self._told_wish = 0
+        self._told_topics = 0
         self._told: tuple[Any, ...] = ()
         self._told_ms = 0
         self._told_epoch = 0
@@ -392,10 +395,12 @@ class Worker:
                 self._company.use_members(line["members_version"], line["members"])
                 if self.service is not None:
                     self.service.wish = self._company.wish
+            if line.get("topics_version", 0) > self._topics.version:
+                self._topics = Topics.decode(base64.b64decode(line["topics"]))
 
     def _follow_control(self, service: Service) -> None:
-        if self.settings.shard == LEGACY_SHARD:
-            service.topics = service.effects.control.topics
+        is_front = self.settings.shard == LEGACY_SHARD
+        service.topics = service.effects.control.topics if is_front else self._topics
         table = service.effects.table
         if table is not None and table.epoch > service.table.epoch:
             service.use_table(table)
@@ -405,8 +410,9 @@ class Worker:
         raft = self.replica.raft if self.replica is not None else None
         standing: tuple[Any, ...] = (self.state,)
         if raft is not None and self.effects is not None:
-            version = self.effects.control.wish.version
-            standing = (self.state, raft.role, raft.leader, raft.term, version)
+            control = self.effects.control
+            versions = (control.wish.version, control.topics.version)
+            standing = (self.state, raft.role, raft.leader, raft.term, versions)
         if standing == self._told and now_ms - self._told_ms < TELL_EVERY_MS:
             return
         line = report(self)
@@ -418,6 +424,10 @@ class Worker:
         if wish.version != self._told_wish:
             line["members"] = {str(node): router for node, router in wish.members.items()}
             line["members_version"] = self._told_wish = wish.version
+        topics = self.effects.control.topics if self.effects is not None else Topics()
+        if topics.version != self._told_topics:
+            line["topics"] = base64.b64encode(topics.encode()).decode()
+            line["topics_version"] = self._told_topics = topics.version
         self._told, self._told_ms = standing, now_ms
         self.channel.tell(line)
 
