@@ -19,6 +19,7 @@ from shardnode.storage.errors import PartitionDamaged, SnapshotCorrupt
 from shardnode.storage.files import Files, join
 from shardnode.storage.partition_log import Mark, PartitionLog
 from shardnode.storage.partition_open import look
+from shardnode.storage.publish import write_file
 
 STREAMS = "streams"
 _PREFIX = "stream-"
@@ -68,7 +69,7 @@ def take_in(
         if segments:
             files.mkdir(directory)
         for name in segments:
-            _write(files, join(directory, name.removeprefix(prefix)), part(name))
+            write_file(files, join(directory, name.removeprefix(prefix)), part(name))
         if segments:
             files.sync_dir(directory)
         _verify(files, directory, Mark.decode(encoded))
@@ -91,17 +92,5 @@ def _read(files: Files, path: str, size: int) -> Iterator[bytes]:
     try:
         for offset in range(0, size, _PIECE_BYTES):
             yield file.pread(min(_PIECE_BYTES, size - offset), offset)
-    finally:
-        file.close()
-
-
-def _write(files: Files, path: str, pieces: Iterable[bytes]) -> None:
-    file = files.create(path)
-    try:
-        offset = 0
-        for piece in pieces:
-            file.pwritev([piece], offset)
-            offset += len(piece)
-        file.datasync()
     finally:
         file.close()

@@ -12,7 +12,7 @@ from shardnode.shard.replica import LAZY_ENTRIES, Fate, Request
 from shardnode.shard.transfer import Piece, Pull
 from shardnode.sim.machine import KV_PARTITION
 from shardnode.storage.errors import LogDamaged
-from tests.shard.kit import CLUSTER, OPEN, Group, put
+from tests.shard.kit import CLUSTER, OPEN, Group, Host, put
 
 
 def test_write_is_answered_once_it_is_on_a_quorum_and_everyone_applies_it() -> None:
@@ -285,13 +285,18 @@ def test_follower_that_is_busy_applies_later_and_loses_nothing(
     assert follower.machine.get(b"k")[0] == b"v"
 
 
-def test_partition_that_asks_for_all_members_is_answered_when_all_hold_it() -> None:
+def with_one_cut_off() -> tuple[Group, Host]:
+    """A group whose leader wants all three to hold a write, and one of them hears nobody."""
     group = Group(3)
     group.propose(OPEN)
     leader = group.leader()
     leader.up.follow(KV_PARTITION, Threshold(3))
-    (slow, *_) = set(group.hosts) - {leader.member}
-    group.blocked = {slow}
+    group.blocked = {next(member for member in group.hosts if member != leader.member)}
+    return group, leader
+
+
+def test_partition_that_asks_for_all_members_is_answered_when_all_hold_it() -> None:
+    group, leader = with_one_cut_off()
     assert group.propose(put(1)) == []
     assert leader.machine.get(b"k")[0] == b"v"
     group.blocked = set()
@@ -301,12 +306,7 @@ def test_partition_that_asks_for_all_members_is_answered_when_all_hold_it() -> N
 
 
 def test_reply_that_was_held_back_is_unknown_when_leadership_ends() -> None:
-    group = Group(3)
-    group.propose(OPEN)
-    leader = group.leader()
-    leader.up.follow(KV_PARTITION, Threshold(3))
-    (slow, *_) = set(group.hosts) - {leader.member}
-    group.blocked = {slow}
+    group, leader = with_one_cut_off()
     group.propose(put(1))
     leader.outcomes.clear()
     group.blocked = {leader.member}
