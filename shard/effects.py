@@ -201,14 +201,14 @@ class Effects:
     @property
     def wants_flush(self) -> bool:
         """Enough was applied, and nothing is being flushed."""
-        return self._is_full and not self.engine.flushing and self._can_flush
+        return self._is_full and not self.engine.flushing
 
     @property
     def _is_full(self) -> bool:
         return self.engine.wants_flush or self._unflushed_bytes >= FLUSH_BYTES
 
     @property
-    def _can_flush(self) -> bool:
+    def can_flush(self) -> bool:
         """Not while a partition has no room for what was applied: its mark must be true."""
         return self.streams is None or self.streams.is_written
 
@@ -261,7 +261,7 @@ class Effects:
     def flush(self, membership: bytes) -> None:
         """Make all effects so far, the applied index and the membership durable together."""
         self._finish_flush()
-        if not self._can_flush:
+        if not self.can_flush:
             raise NoSpace("no space left for what streams have applied: free some")
         if self._flushed != (self.applied_index, membership):
             self.begin_flush(membership)
@@ -284,7 +284,9 @@ class Effects:
         a pinned commit, so applying may go on while the pieces are taken."""
         self.flush(self.membership)
         streams = self.streams
-        parts = stream_parts(streams.files, streams.shard, self.engine.blob) if streams else {}
+        parts: Mapping[str, Iterable[bytes]] = {}
+        if streams is not None:
+            parts = stream_parts(streams.files, streams.shard, self.engine.blob)
         return snapshot_parts(self.engine.blob, self.engine.pin(), parts)[2]
 
     def restore(self, index: int, membership: bytes, names: Sequence[str], part: ReadPart) -> None:

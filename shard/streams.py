@@ -250,7 +250,8 @@ class Streams:
         works = []
         for namespace in sorted(self._dirty):
             stream = self._streams[namespace]
-            if stream.log is not None and not stream.unwritten:
+            assert not stream.unwritten, "a mark must not be ahead of its files"
+            if stream.log is not None:
                 stream.work = stream.log.begin_sync()
                 works.append(stream.work)
         if works:

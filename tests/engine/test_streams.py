@@ -16,7 +16,7 @@ from shardnode.shard.entries import PARTITIONS_SET, encode_entry, split_reply
 from shardnode.shard.streams import Streams
 from shardnode.sim.disk import SimFiles
 from shardnode.storage.engine import MemoryEngine
-from shardnode.storage.errors import SnapshotCorrupt
+from shardnode.storage.errors import NoSpace, SnapshotCorrupt
 from shardnode.wire.errors import Compacted, Conflict, Corrupt, InvalidRequest, NotFound
 from shardnode.wire.kinds import Kind
 from shardnode.wire.placement import CONTROL_PARTITION
@@ -197,7 +197,9 @@ def test_disk_that_is_full_delays_the_files_and_loses_nothing() -> None:
     member.files.capacity_bytes = member.files.used_bytes()
     for number in range(50):
         append(log, ONE, b"%d" % number * 400)
-    assert (member.streams.is_written, member.effects.wants_flush) == (False, False)
+    assert (member.streams.is_written, member.effects.can_flush) == (False, False)
+    with pytest.raises(NoSpace):
+        member.effects.flush(b"m")
     member.files.capacity_bytes = None
     member.effects.flush(b"m")
     member.crash()
@@ -227,6 +229,16 @@ def test_snapshot_brings_the_partitions_and_damage_in_it_is_noticed() -> None:
     log.machines.append(late.effects)
     append(log, ONE, b"more")
     assert late.messages(ONE)[-1] == b"more"
+
+
+def test_snapshot_without_partitions_still_knows_which_topics_it_has_seen() -> None:
+    member, late = Member(), Member(2)
+    log = Log(member.effects)
+    create(log, ONE)
+    body = msgpack.packb([2, [[ONE, None]], True])
+    log.apply(log.append(encode_entry(log.stamp_ms, PARTITIONS_SET, body), CONTROL_PARTITION))
+    restore(late.effects, member.effects.applied_index, parts_of(member.effects))
+    assert (len(late.streams), late.streams.version) == (0, 2)
 
 
 @given(st.integers(0, 1 << 32))
