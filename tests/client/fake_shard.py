@@ -21,6 +21,7 @@ from shardnode.wire.replies import (
     Transacted,
     Written,
 )
+from tests.client.fake_streams import FakeStreams
 
 
 @dataclass
@@ -28,6 +29,7 @@ class FakeShard:
     """One shard's keys, changes and sessions."""
 
     number: int
+    streams: FakeStreams = field(default_factory=FakeStreams)
     page_entries: int = 1_000
     found_max: int = 1_000_000
     index: int = 0
@@ -42,6 +44,7 @@ class FakeShard:
         header = request.header
         if header.kind not in WRITES:
             return self.read(body)
+        self.streams.door(body)
         if isinstance(body, requests.SessionOpen):
             self.sessions.setdefault(header.client_id, {})
             return SessionGranted(body.ttl_ms)
@@ -76,6 +79,11 @@ class FakeShard:
             self.put(body.key, body.value, body.ttl_ms)
         elif isinstance(body, requests.Transact):
             return self.transact(body)
+        else:
+            try:
+                return self.streams.write(body) or Written(self.index)
+            except ShardnodeError as error:
+                return error
         return Written(self.index)
 
     def version(self, key: bytes) -> int:
@@ -130,6 +138,8 @@ class FakeShard:
             return Found([self.data.get(key, (None,))[0] for key in body.keys[: self.found_max]])
         if isinstance(body, requests.Scan):
             return self.page(body)
+        if (found := self.streams.read(body)) is not None:
+            return found
         raise AssertionError(f"no such read: {body}")
 
     def page(self, asked: requests.Scan) -> Page:
