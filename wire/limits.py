@@ -144,7 +144,7 @@ group_partitions_max: Final = 10_000
 """Partitions named in one request of a group."""
 
 groups_max: Final = 10_000
-"""Groups of one shard: they are kept in memory, and written with each flush."""
+"""Groups of one shard: all are in memory, and written with each flush."""
 
 group_offsets_max: Final = 100_000
 """Offsets of all groups in one shard, for the same reason."""
