@@ -170,8 +170,13 @@ EXAMPLES: Mapping[Kind, tuple[Body, Body]] = {
     ),
     Kind.GROUP_DESCRIBE: (
         groups.GroupDescribe("billing"),
-        groups.GroupFound(5, ["worker-1", "worker-2"], ORDERS, [0, 0, 1]),
+        groups.GroupFound(5, ["worker-1", "worker-2"], ORDERS, [0, None, 1]),
     ),
+    Kind.OFFSET_CLAIM: (
+        groups.OffsetClaim("billing", 5, ORDERS[:2]),
+        groups.OffsetsFound([12, None]),
+    ),
+    Kind.GROUP_RELEASE: (groups.GroupRelease("billing", ORDERS[:1]), groups.GroupReleased()),
     Kind.TOPIC_CREATE: (control.TopicCreate("shop/orders", 8, 86_400_000), TOPIC),
     Kind.TOPIC_ALTER: (control.TopicAlter("shop/orders", retention_ms=86_400_000), TOPIC),
     Kind.TOPIC_DELETE: (control.TopicDelete("shop/orders"), control.TopicDeleted()),
