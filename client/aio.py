@@ -332,6 +332,9 @@ class AsyncClient:
         timeout_s = to_timeout_s(timeout, self._timeout_s)
         return await self._connected().run(call, timeout_s + more_s)
 
+    def _timeout(self, timeout: float | None) -> float:
+        return to_timeout_s(timeout, self._timeout_s)
+
     def _connected(self) -> AsyncEngine:
         engine = self._engine
         loop = asyncio.get_running_loop()

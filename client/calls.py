@@ -157,6 +157,18 @@ class ShardCall(OneRequest[tuple[Answer, int]]):
             self.succeed(core, (exchange.answer, exchange.epoch))
 
 
+class Alarm(Call[None]):
+    """Nothing but its time: ends when that is over, or when somebody rings it."""
+
+    needs_table = False
+
+    def begin(self, core: Core, now: float) -> None:  # noqa: ARG002
+        core.alarm(self)
+
+    def due(self, core: Core, now: float) -> None:  # noqa: ARG002
+        self.succeed(core, None)
+
+
 class TableCall(Call[PlacementTable]):
     """The table, once it is of at least that epoch."""
 

@@ -13,7 +13,7 @@ from random import Random
 from typing import Any, TypeVar
 
 from shardnode.client.batching import Batcher
-from shardnode.client.calls import Call
+from shardnode.client.calls import Alarm, Call
 from shardnode.client.core import Core
 from shardnode.client.links import Link, Links
 from shardnode.wire.errors import Unavailable
@@ -61,8 +61,17 @@ class AsyncEngine:
         for call in calls:
             self.core.cancel(call, self.loop.time())
 
-    async def wait(self, calls: Sequence[Call[Any]], enough: Any = all) -> None:
-        """Until `all` or `any` of them are done. Cancelled, it gives the calls up."""
+    def ring(self, alarm: Alarm) -> None:
+        """End an alarm before its time, for whoever waits for it."""
+        if not alarm.done:
+            alarm.succeed(self.core, None)
+            self.turn()
+
+    async def wait(
+        self, calls: Sequence[Call[Any]], enough: Any = all, *, keep: bool = False
+    ) -> None:
+        """Until `all` or `any` of them are done. Cancelled, it gives the calls up, unless it shall
+        `keep` them."""
         try:
             while not enough([call.done for call in calls]):
                 future: asyncio.Future[None] = self.loop.create_future()
@@ -75,7 +84,8 @@ class AsyncEngine:
                     call.waiter = wake
                 await future
         except BaseException:
-            self.cancel([call for call in calls if not call.done])
+            if not keep:
+                self.cancel([call for call in calls if not call.done])
             raise
 
     def turn(self) -> None:

@@ -148,33 +148,52 @@ def _header_name(name: object) -> str:
     return name
 
 
+class Batch(NamedTuple):
+    """A batch as it was read, not opened yet."""
+
+    base: int
+    size: int
+    stamp_ms: int
+    data: bytes
+
+    def open(self, partition: int, start: int, limit: int | None = None) -> Iterator[Message]:
+        """Its messages from the offset `start` on, at most `limit` of them."""
+        base, size = self.base, self.size
+        batch = MessageBatch.decode(unpack_batch(self.data))
+        if len(batch.values) != size:
+            raise malformed(
+                f"a batch of {size} messages at offset {base}",
+                f"{len(batch.values)}",
+                "the shard that sent it breaks the protocol",
+            )
+        first = max(start - base, 0)
+        last = size if limit is None else min(size, first + limit)
+        columns: Iterator[tuple[Any, ...]] = zip(
+            repeat(partition),
+            range(base + first, base + last),
+            repeat(stamp_of(self.stamp_ms)),
+            batch.keys[first:last] if batch.keys else repeat(None),
+            batch.values if last - first == size else batch.values[first:last],
+            _headers(batch)[first:last] if batch.header_counts else repeat(NO_HEADERS),
+            strict=False,
+        )
+        return map(_MAKE, columns)
+
+
+def to_batches(found: MessagesFound) -> Iterator[Batch]:
+    """The batches of a page."""
+    columns = zip(found.base_offsets, found.counts, found.timestamps_ms, found.batches, strict=True)
+    return map(Batch._make, columns)
+
+
 def to_messages(
     found: MessagesFound, partition: int, start: int, limit: int | None = None
 ) -> list[Message]:
     """The messages of a page from the offset `start` on, at most `limit` of them."""
     messages: list[Message] = []
-    for base, count, stamp_ms, data in zip(
-        found.base_offsets, found.counts, found.timestamps_ms, found.batches, strict=True
-    ):
-        batch = MessageBatch.decode(unpack_batch(data))
-        if len(batch.values) != count:
-            raise malformed(
-                f"a batch of {count} messages at offset {base}",
-                f"{len(batch.values)}",
-                "the shard that sent it breaks the protocol",
-            )
-        first = max(start - base, 0)
-        last = count if limit is None else min(count, first + limit - len(messages))
-        columns: Iterator[tuple[Any, ...]] = zip(
-            repeat(partition),
-            range(base + first, base + last),
-            repeat(stamp_of(stamp_ms)),
-            batch.keys[first:last] if batch.keys else repeat(None),
-            batch.values if last - first == count else batch.values[first:last],
-            _headers(batch)[first:last] if batch.header_counts else repeat(NO_HEADERS),
-            strict=False,
-        )
-        messages += map(_MAKE, columns)
+    for batch in to_batches(found):
+        left = None if limit is None else limit - len(messages)
+        messages += batch.open(partition, start, left)
         if len(messages) == limit:
             break
     return messages

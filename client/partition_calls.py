@@ -7,14 +7,23 @@ wished for.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from shardnode.client.calls import Call, T
 from shardnode.client.exchange import Exchange
+from shardnode.client.offsets import Start
 from shardnode.wire.codec import Body
 from shardnode.wire.errors import NotFound, ShardnodeError, WrongShard
-from shardnode.wire.kinds import Kind
+from shardnode.wire.groups import (
+    OffsetClaim,
+    OffsetCommit,
+    OffsetFetch,
+    OffsetsCommitted,
+    OffsetsFound,
+)
+from shardnode.wire.kinds import Kind, OffsetPoint
 from shardnode.wire.placement import namespace_to_bytes, slot_of_partition
+from shardnode.wire.streams import MessagesFound, OffsetFound, OffsetLookup, Read
 
 if TYPE_CHECKING:
     from shardnode.client.core import Core
@@ -121,3 +130,123 @@ class PartitionCall(Call[T]):
         self.exchanges.append(exchange)
         core.submit(exchange, now)
         return exchange
+
+
+class Taken(NamedTuple):
+    """By which right a consumer of a group has a partition."""
+
+    group: str
+    generation: int
+
+
+class HoldCall(PartitionCall[int]):
+    """Begin to read a partition: claim it for a group, and find where to go on.
+
+    A group that never committed there begins at `start`. If that depends on the moment, it is
+    committed at once: else whoever takes over before the first commit would begin later, and leave
+    out what came in between.
+    """
+
+    def __init__(self, namespace: int, start: Start, taken: Taken | None) -> None:
+        super().__init__()
+        self.namespace = namespace
+        self._start = start
+        self._taken = taken
+        self._is_claimed = taken is None
+        self._offset: int | None = None
+
+    def go_on(self, core: Core, now: float) -> None:
+        space, start, taken = self.namespace, self._start, self._taken
+        if not self._is_claimed:
+            assert taken is not None
+            claim = OffsetClaim(taken.group, taken.generation, [space])
+            self.ask(core, Kind.OFFSET_CLAIM, claim, space, now)
+        elif start.point is None:
+            self.succeed(core, start.value)
+        elif self._offset is None:
+            assert start.point is not None
+            lookup = OffsetLookup(space, start.point, start.value)
+            self.ask(core, Kind.OFFSET_LOOKUP, lookup, space, now)
+        else:
+            assert taken is not None
+            pin = OffsetCommit(taken.group, taken.generation, [space], [self._offset])
+            self.ask(core, Kind.OFFSET_COMMIT, pin, space, now)
+
+    def answered(self, core: Core, exchange: Exchange, now: float) -> None:
+        answer = exchange.answer
+        if isinstance(answer, OffsetsFound):
+            self._is_claimed = True
+            [self._offset] = answer.offsets
+            if self._offset is not None:
+                self.succeed(core, self._offset)
+            else:
+                self.begin(core, now)
+        elif isinstance(answer, OffsetFound):
+            self._offset = answer.offset
+            if self._taken is None or self._start.point is OffsetPoint.EARLIEST:
+                self.succeed(core, self._offset)
+            else:
+                self.begin(core, now)
+        else:
+            assert isinstance(answer, OffsetsCommitted)
+            assert self._offset is not None
+            self.succeed(core, self._offset)
+
+
+class FetchCall(PartitionCall[MessagesFound]):
+    """A page of a partition."""
+
+    def __init__(self, namespace: int, offset: int, *, page_bytes: int, wait_s: float) -> None:
+        super().__init__()
+        self.namespace = namespace
+        self._body = Read(namespace, offset, 0, page_bytes, round(wait_s * 1000))
+        self._attempt_s = wait_s + GRACE_S if wait_s else 0.0
+
+    def go_on(self, core: Core, now: float) -> None:
+        self.ask(core, Kind.READ, self._body, self.namespace, now, self._attempt_s)
+
+    def answered(self, core: Core, exchange: Exchange, now: float) -> None:  # noqa: ARG002
+        assert isinstance(exchange.answer, MessagesFound)
+        self.succeed(core, exchange.answer)
+
+    def absent(self, core: Core, error: NotFound, now: float) -> None:  # noqa: ARG002
+        self.fail(core, error)  # it was there before: its topic has been deleted
+
+
+class CommitCall(PartitionCall[None]):
+    """Say how far a group is in one partition."""
+
+    def __init__(self, namespace: int, taken: Taken, offset: int, *, back: bool) -> None:
+        super().__init__()
+        self.namespace = namespace
+        self.taken = taken
+        self.offset = offset
+        self.back = back
+        self._body = OffsetCommit(taken.group, taken.generation, [namespace], [offset], back)
+
+    def go_on(self, core: Core, now: float) -> None:
+        self.ask(core, Kind.OFFSET_COMMIT, self._body, self.namespace, now)
+
+    def answered(self, core: Core, exchange: Exchange, now: float) -> None:  # noqa: ARG002
+        assert isinstance(exchange.answer, OffsetsCommitted)
+        self.succeed(core, None)
+
+    def absent(self, core: Core, error: NotFound, now: float) -> None:  # noqa: ARG002
+        self.fail(core, error)  # as above
+
+
+class CommittedCall(PartitionCall[int | None]):
+    """How far a group is in one partition."""
+
+    def __init__(self, namespace: int, group: str) -> None:
+        super().__init__()
+        self.namespace = namespace
+        self._body = OffsetFetch(group, [namespace])
+
+    def go_on(self, core: Core, now: float) -> None:
+        self.ask(core, Kind.OFFSET_FETCH, self._body, self.namespace, now)
+
+    def answered(self, core: Core, exchange: Exchange, now: float) -> None:  # noqa: ARG002
+        assert isinstance(exchange.answer, OffsetsFound)
+        [offset] = exchange.answer.offsets
+        self.succeed(core, offset)

@@ -322,6 +322,9 @@ class Client:
         (self._engine or self._connected()).run(call, timeout_s + more_s)
         return call.result()
 
+    def _timeout(self, timeout: float | None) -> float:
+        return to_timeout_s(timeout, self._timeout_s)
+
     def _table(self, epoch_min: int, timeout_s: float) -> PlacementTable:
         engine = self._connected()
         call = TableCall(epoch_min)
