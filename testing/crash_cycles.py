@@ -69,6 +69,8 @@ TIMES = {
     "log.write": 150,
     "log.sync.": 150,
     "superblock": 8,
+    "partition.write": 100,
+    "partition.sync.": 10,
     "snapshot.build": 1,
     "snapshot.write": 6,
     "snapshot.sync.": 6,

@@ -11,7 +11,7 @@ import asyncio
 from collections import Counter
 from random import Random
 
-from shardnode.client import AsyncClient, ShardnodeError
+from shardnode.client import AsyncClient, Compacted, ShardnodeError
 from shardnode.testing.history import NO_EFFECT
 
 TOPIC = "crash/stream"
@@ -130,16 +130,23 @@ async def compare_streams(client: AsyncClient, models: list[StreamModel]) -> lis
         if any(model.end for model in models):
             problems.append(f"topic {TOPIC} is gone")
         return problems
-    topic = client.topic(TOPIC)
     for partition, model in enumerate(models):
-        first, end = await topic.bounds(partition)
-        messages: list[bytes] = []
-        while first + len(messages) < end:
-            page = await topic.read(partition, first + len(messages), READ_MESSAGES)
-            messages += [message.value for message in page]
-            if not page:
-                problems.append(f"partition {partition}: nothing at {first + len(messages)}")
-                break
-        if wrong := model.found(first, messages):
+        if wrong := model.found(*await _read_partition(client, partition)):
             problems.append(f"partition {partition}: {wrong}")
     return problems
+
+
+async def _read_partition(client: AsyncClient, partition: int) -> tuple[int, list[bytes]]:
+    """(first offset, all messages from there on); retention may trim while they are read."""
+    topic = client.topic(TOPIC)
+    while True:
+        first, end = await topic.bounds(partition)
+        messages: list[bytes] = []
+        try:
+            while (at := first + len(messages)) < end:
+                page = await topic.read(partition, at, READ_MESSAGES)
+                assert page, f"partition {partition} ends at {end} and has nothing at {at}"
+                messages += [message.value for message in page]
+        except Compacted:
+            continue
+        return first, messages
