@@ -166,13 +166,16 @@ class Streams:
             raise NotFound(f"expected a partition of this shard, found namespace {namespace:#x}")
         return stream.mark
 
-    def read(self, namespace: int, offset: int, *, end: int, bytes_max: int) -> list[Batch]:
-        """Batches from the one that holds `offset`, of those that end at or below `end`. Damage
-        that is found on the way fences the partition."""
+    def read(
+        self, namespace: int, offset: int, *, end: int, bytes_max: int, messages_max: int = 1 << 62
+    ) -> list[Batch]:
+        """Batches from the one that holds `offset`, of those that end at or below `end`, up to the
+        one that has the last of `messages_max`. Damage that is found on the way fences the
+        partition."""
         stream = self.of(namespace)
         assert stream.log is not None
         try:
-            found = stream.log.read(offset, bytes_max=bytes_max)
+            found = stream.log.read(offset, bytes_max=bytes_max, messages_max=messages_max)
         except OffsetTrimmed as error:
             raise Compacted(str(error), first_available=error.first_available) from error
         except OffsetPastEnd as error:
