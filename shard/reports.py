@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from shardnode.raft import Role
 from shardnode.wire.cluster import StatusFound, cut, mark_columns
-from shardnode.wire.placement import CONTROL_PARTITION, KEY_VALUE_PARTITION, split_member_id
+from shardnode.wire.placement import (
+    CONTROL_PARTITION,
+    GROUP_PARTITION,
+    KEY_VALUE_PARTITION,
+    split_member_id,
+)
 
 if TYPE_CHECKING:
     from shardnode.shard.worker import Worker
@@ -23,7 +28,7 @@ ROLES = {
 }
 
 
-_INTERNAL = (KEY_VALUE_PARTITION, CONTROL_PARTITION)
+_INTERNAL = (KEY_VALUE_PARTITION, CONTROL_PARTITION, GROUP_PARTITION)
 
 
 def report(worker: Worker) -> dict[str, Any]:
@@ -73,8 +78,8 @@ def _watermarks(worker: Worker) -> list[list[int]]:
     """[partition, applied, durable, required] of the internal partitions; streams tell theirs."""
     if worker.effects is None or worker.replica is None:
         return []
-    marks = worker.effects.watermarks(worker.replica.holding.acks.pending)
-    return [list(mark) for mark in marks if mark.partition in _INTERNAL]
+    marks = worker.effects.watermarks(worker.replica.holding.acks.pending, _INTERNAL)
+    return [list(mark) for mark in marks]
 
 
 def status_found(worker: Worker) -> bytes:
