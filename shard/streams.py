@@ -112,6 +112,7 @@ class Streams:
             self._drop(namespace)
         elif namespace in self._streams:
             self._streams[namespace].settings = settings
+            self._streams[namespace].packed = None
         else:
             self._streams[namespace] = self._open(Stream(namespace, settings, NOTHING))
 
@@ -259,16 +260,12 @@ class Streams:
 
     def encode(self) -> bytes:
         """For the transaction of a flush, and for a snapshot."""
-        rows = [
-            [
-                stream.namespace,
-                stream.settings,
-                stream.mark.encode(),
-                [[name, *last] for name, last in stream.producers.items()],
-            ]
-            for _, stream in sorted(self._streams.items())
-        ]
-        return bytes(msgpack.packb([self._generation, self.version, rows])) if self.version else b""
+        if not self.version:
+            return b""
+        header = msgpack.Packer().pack_array_header
+        rows = [stream.encode() for _, stream in sorted(self._streams.items())]
+        numbers = map(msgpack.packb, (self._generation, self.version))
+        return b"".join((header(3), *numbers, header(len(rows)), *rows))
 
     def load(self, data: bytes) -> None:
         """The inverse: open every partition at its mark; one that is damaged is fenced."""
