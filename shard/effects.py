@@ -18,7 +18,7 @@ then `flush_slice()` once per turn of its loop until it gives an index. `flush` 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 from operator import attrgetter
@@ -113,10 +113,16 @@ class Effects:
         """The last entry that even the loss of the last commit leaves."""
         return self.engine.durable_index
 
-    def watermarks(self, pending: Mapping[int, int]) -> list[Watermark]:
-        """How far each partition is; `pending`: where one waits for acknowledgements in the log."""
+    def watermarks(
+        self, pending: Mapping[int, int], only: Collection[int] | None = None
+    ) -> list[Watermark]:
+        """How far each partition is, or those that are asked for; `pending`: where one waits for
+        acknowledgements in the log."""
         self._marks.durable(self.engine.durable_index)
-        return self._marks.all(pending)
+        if only is None:
+            return self._marks.all(pending)
+        known = (n for n in only if n in self._partitions or n in pending)
+        return [self._marks.of(partition, pending.get(partition, 0)) for partition in known]
 
     # -- applying -----------------------------------------------------------------------------
 

@@ -9,11 +9,13 @@ the loop in `worker.py` does the rest.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from shardnode.raft import Refused, Role
+from shardnode.shard.bounds import Bounds
 from shardnode.shard.control import TOPIC_KINDS, Wish
 from shardnode.shard.coordination import GROUP_READS, GROUP_WRITES
 from shardnode.shard.duties import NOBODY, Duties
@@ -30,7 +32,14 @@ from shardnode.shard.topics import Topics
 from shardnode.shard.waiting import Desk, Send, Waiting, in_wire_terms
 from shardnode.shard.watches import Watches
 from shardnode.wire import limits
-from shardnode.wire.control import LeaderTransfer, MemberAdd, TopicDescribe, TopicList
+from shardnode.wire.control import (
+    LeaderTransfer,
+    MemberAdd,
+    TopicAlter,
+    TopicCreate,
+    TopicDescribe,
+    TopicList,
+)
 from shardnode.wire.errors import (
     InvalidRequest,
     OutcomeUnknown,
@@ -115,9 +124,12 @@ class Service:
         self._wall_ms = wall_ms
         self._status = status
         self._suggest = suggest
+        self._bounds = Bounds.of(settings.limits)
+        self._pending: Counter[int] = Counter()
+        """Partition → requests that wait for what comes of their entry."""
         self._token = NOBODY
         self._proposals: list[tuple[Waiting, Request]] = []
-        self._waiting: dict[int, Waiting] = {}
+        self._waiting: dict[int, tuple[Waiting, int]] = {}
         self._reads: dict[bool, list[Waiting]] = {False: [], True: []}
         self._rounds: dict[int, list[Waiting]] = {}
 
@@ -159,7 +171,9 @@ class Service:
         owner = check_owner(request, body, self.settings.shard, self.table)
         if owner != self.settings.shard or self._is_for_our_leader(request, message):
             self.legacy.pass_on(waiting, request, owner, self.now_ms)
-        elif kind in WRITES:
+            return
+        self._bounds.check(body, len(self.effects.sessions))
+        if kind in WRITES:
             self._take_write(waiting, request, KEY_VALUE_PARTITION)
         elif isinstance(body, Append):
             self._take_append(waiting, request, body)
@@ -237,12 +251,18 @@ class Service:
 
     def _take_topic(self, waiting: Waiting, request: WireRequest) -> None:
         """A change of a topic. A second creation would be a conflict, so sessions matter."""
+        ask = waiting.body
+        if isinstance(ask, TopicCreate | TopicAlter):
+            wanted = self.effects.control.topics.partitions_with(ask, self.table)
+            self._bounds.check_created(wanted)
         self._propose_later(waiting, request, CONTROL_PARTITION, in_session=True)
 
     def _propose_later(
         self, waiting: Waiting, request: WireRequest, partition: int, *, in_session: bool
     ) -> None:
+        self._bounds.check_room(self._pending, partition)
         header = request.header
+        self._pending[partition] += 1
         self._token += 1
         payload = encode_entry(
             self._stamp(),
@@ -264,12 +284,13 @@ class Service:
             self.replica.propose([request for _, request in proposals])
         except Refused as refused:
             error = in_wire_terms(refused)
-            for waiting, _ in proposals:
+            for waiting, request in proposals:
+                self._pending[request.partition] -= 1
                 self.desk.refuse(waiting.message, waiting.to, error)
             return
         self.counters["writes"] += len(proposals)
         for waiting, request in proposals:
-            self._waiting[request.token] = waiting
+            self._waiting[request.token] = waiting, request.partition
 
     # -- retention ----------------------------------------------------------------------------
 
@@ -353,9 +374,10 @@ class Service:
         """After the pump: answer everything that has come to an end."""
         replica, desk = self.replica, self.desk
         for token, fate, index, reply in replica.outcomes:
-            waiting = self._waiting.pop(token, None)
-            if waiting is None:
+            if token not in self._waiting:
                 continue
+            waiting, partition = self._waiting.pop(token)
+            self._pending[partition] -= 1
             if fate is Fate.APPLIED:
                 code, body = split_reply(reply)
                 desk.answer(waiting, body, code=code, index=index)
