@@ -169,6 +169,7 @@ class GroupSoak:
                 try:
                     partition, offset = topic.append(batch)
                 except ShardnodeError as error:
+                    self.result.acts[f"append {type(error).__name__}"] += 1
                     if not isinstance(error, NO_EFFECT):
                         self._in_doubt.update(batch)
                     continue
@@ -183,7 +184,8 @@ class GroupSoak:
             while not self._over.wait(0.05):
                 try:
                     found = self._committed(db)
-                except ShardnodeError:
+                except ShardnodeError as error:
+                    self.result.acts[f"look {type(error).__name__}"] += 1
                     continue
                 self.result.looks += 1
                 for partition, committed in enumerate(found):
