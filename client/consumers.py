@@ -20,7 +20,7 @@ from typing import Literal
 from shardnode.client.calls import Call
 from shardnode.client.messages import Batch, Message, to_batches
 from shardnode.client.partition_calls import CommitCall, FetchCall, Taken
-from shardnode.wire.errors import Compacted, Conflict, InvalidRequest, ShardnodeError
+from shardnode.wire.errors import Compacted, Conflict, Corrupt, InvalidRequest, ShardnodeError
 from shardnode.wire.placement import split_namespace
 
 OnLost = Literal["raise", "skip"]
@@ -255,7 +255,14 @@ class Consumption:
             self.is_hungry = True
             if held.backlog:
                 self._turns.append(held)
-            self._ready = list(batch.open(held.number, held.position))
+            try:
+                self._ready = list(batch.open(held.number, held.position))
+            except Corrupt:
+                if self._on_lost == "raise":
+                    self._restart(held, held.position)  # it is met again, until somebody seeks
+                    raise
+                held.position = batch.base + batch.size
+                continue
             self._at, self._ready_of = 0, held
         return True
 

@@ -15,9 +15,8 @@ from typing import Any, NamedTuple, NoReturn
 
 from shardnode.client.arguments import Data, to_bytes
 from shardnode.client.values import stamp_of
-from shardnode.wire.batches import unpack_batch
-from shardnode.wire.errors import malformed
-from shardnode.wire.streams import MessageBatch, MessagesFound
+from shardnode.wire.errors import Corrupt, InvalidRequest
+from shardnode.wire.streams import MessageBatch, MessagesFound, open_batch, pack_values
 
 
 class Headers(dict[str, bytes]):
@@ -97,6 +96,8 @@ def to_batch(messages: Outgoings, key: Data | None) -> Outgoing:
         )
     listed = list(messages)
     common = None if key is None else to_bytes(key)
+    if common is None and set(map(type, listed)) == {bytes}:
+        return Outgoing(len(listed), pack_values(listed), None)  # type: ignore[arg-type]  # checked
     if set(map(type, listed)) <= {bytes}:
         keys: Sequence[bytes | None] = () if common is None else [common] * len(listed)
         batch = MessageBatch(listed, keys)  # type: ignore[arg-type]  # just checked, in C
@@ -157,15 +158,17 @@ class Batch(NamedTuple):
     data: bytes
 
     def open(self, partition: int, start: int, limit: int | None = None) -> Iterator[Message]:
-        """Its messages from the offset `start` on, at most `limit` of them."""
+        """Its messages from the offset `start` on, at most `limit` of them. Raises `Corrupt` when
+        it is not what its producer said it was."""
         base, size = self.base, self.size
-        batch = MessageBatch.decode(unpack_batch(self.data))
-        if len(batch.values) != size:
-            raise malformed(
-                f"a batch of {size} messages at offset {base}",
-                f"{len(batch.values)}",
-                "the shard that sent it breaks the protocol",
-            )
+        try:
+            batch = open_batch(self.data, size)
+        except InvalidRequest as error:
+            raise Corrupt(
+                f"the {size} messages from offset {base} of partition {partition} were appended so"
+                f" that nobody can read them ({error}); go on at offset {base + size}, and look at"
+                " their producer"
+            ) from error
         first = max(start - base, 0)
         last = size if limit is None else min(size, first + limit)
         columns: Iterator[tuple[Any, ...]] = zip(

@@ -32,6 +32,7 @@ from shardnode.shard.topics import Topics
 from shardnode.shard.waiting import Desk, Send, Waiting, in_wire_terms
 from shardnode.shard.watches import Watches
 from shardnode.wire import limits
+from shardnode.wire.appends import check_batch, view_append
 from shardnode.wire.control import (
     LeaderTransfer,
     MemberAdd,
@@ -165,7 +166,8 @@ class Service:
         request = parse_request(message.frames)
         header = request.header
         kind = header.kind
-        body = decode_request(kind, request.body)
+        is_append = kind == Kind.APPEND
+        body = view_append(request.body) if is_append else decode_request(kind, request.body)
         deadline_ms = self.now_ms + (header.deadline_ms or limits.deadline_ms_default)
         waiting = Waiting(message, request.return_address(), body, deadline_ms)
         owner = check_owner(request, body, self.settings.shard, self.table)
@@ -210,10 +212,10 @@ class Service:
     # -- writes -------------------------------------------------------------------------------
 
     def _take_append(self, waiting: Waiting, request: WireRequest, ask: Append) -> None:
-        """A batch is looked into once, here: what nobody can read is never logged."""
+        """What is no batch, or one of another count, is never logged."""
         self.replica.raft.require_leader()
         self._streams().of(ask.namespace)
-        ask.opened()
+        check_batch(ask)
         self._take_write(waiting, request, ask.namespace)
 
     def _take_group(self, waiting: Waiting, request: WireRequest) -> None:

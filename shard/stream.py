@@ -17,6 +17,7 @@ from shardnode.raft import Entry
 from shardnode.shard.entries import STREAM_TRIM, Command, accept, refuse
 from shardnode.storage.errors import NoSpace
 from shardnode.storage.partition_log import Batch, Mark, PartitionLog, SyncWork
+from shardnode.wire.appends import view_append
 from shardnode.wire.errors import Conflict, InvalidRequest, ShardnodeError
 from shardnode.wire.kinds import Kind
 from shardnode.wire.streams import Append, Appended
@@ -120,7 +121,7 @@ def run(stream: Stream, entry: Entry, command: Command) -> bytes:
             return accept(b"")
         if command.kind != Kind.APPEND:
             raise InvalidRequest(f"expected a request of a stream, found kind {command.kind}")
-        ask = Append.decode(command.body)
+        ask = view_append(command.body)
         return accept(_append(stream, entry, command, ask).encode())
     except ShardnodeError as error:
         return refuse(error)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from shardnode.shard.topics import Topics
+from shardnode.wire.appends import check_batch
 from shardnode.wire.codec import Body
 from shardnode.wire.control import (
     TopicAlter,
@@ -130,7 +131,7 @@ class FakeStreams:
         """What a shard refuses before it looks at sessions."""
         if isinstance(body, Append):
             self.of(body.namespace)
-            body.opened()
+            check_batch(body)
 
     def write(self, body: Body) -> Body | None:
         """None: it is not about streams."""

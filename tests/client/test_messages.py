@@ -20,7 +20,7 @@ from shardnode.client.messages import (
     to_messages,
 )
 from shardnode.wire.batches import pack_batch
-from shardnode.wire.errors import InvalidRequest, LimitExceeded, MalformedFrame
+from shardnode.wire.errors import Corrupt, InvalidRequest, LimitExceeded
 from shardnode.wire.streams import MessageBatch, MessagesFound
 from tests.wire.test_cost import steps
 
@@ -108,10 +108,12 @@ def test_compressed_batches_are_opened() -> None:
     assert values(to_messages(found, 0, 5)) == [b"x" * 100] * 50
 
 
-def test_page_that_counts_wrong_is_refused() -> None:
+def test_batch_that_nobody_can_read_is_told_with_its_place_and_the_one_behind_it() -> None:
     encoded = to_batch([b"a", b"b"], None).encoded
-    with pytest.raises(MalformedFrame, match="a batch of 3 messages at offset 5, found 2"):
-        to_messages(MessagesFound([5], [3], [STAMP_MS], [encoded], 8, 0, 8), 0, 5)
+    for batch in (encoded, encoded[:-2], b"\x95\x93" + encoded[2:]):
+        found = MessagesFound([5], [3], [STAMP_MS], [batch], 8, 0, 8)
+        with pytest.raises(Corrupt, match="the 3 messages from offset 5 of partition 0.*offset 8"):
+            to_messages(found, 0, 5)
 
 
 def test_last_of_two_headers_counts_and_both_are_there() -> None:
