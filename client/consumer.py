@@ -7,7 +7,10 @@ else happens in the thread that polls.
 
 from __future__ import annotations
 
+import atexit
+import os
 import threading
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from time import monotonic
@@ -37,6 +40,20 @@ T = TypeVar("T")
 
 STOP_S = 5.0
 """How long closing waits for the thread, which wakes at once."""
+
+
+_keepers: weakref.WeakSet[Keeper] = weakref.WeakSet()
+
+
+def _stop_all() -> None:
+    """Before Python ends: it would freeze these threads in the middle of anything, with locks that
+    others then wait for."""
+    for keeper in list(_keepers):
+        keeper.stop()
+
+
+atexit.register(_stop_all)
+os.register_at_fork(after_in_child=_keepers.clear)
 
 
 class Bell:
@@ -92,6 +109,7 @@ class Keeper:
         self._is_stopping = False
         self._thread = threading.Thread(target=self._run, name="shardnode-consumer", daemon=True)
         self._thread.start()
+        _keepers.add(self)
 
     def wake(self) -> None:
         """There is something to say now."""

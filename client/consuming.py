@@ -60,6 +60,7 @@ class Consuming:
         partitions: Iterable[int] | None,
         session_timeout: float,
         on_lost: OnLost,
+        patience_s: float,
     ) -> None:
         if on_lost not in ("raise", "skip"):
             raise InvalidRequest(f"expected on_lost as 'raise' or 'skip', found {on_lost!r}")
@@ -73,7 +74,9 @@ class Consuming:
         first = to_start(start, "start")
         if group is None:
             chosen = None if partitions is None else [to_partition(each) for each in partitions]
-            self.assigner = Selection(self.state, topic=topic, start=first, partitions=chosen)
+            self.assigner = Selection(
+                self.state, topic=topic, start=first, partitions=chosen, patience_s=patience_s
+            )
             return
         if partitions is not None:
             raise InvalidRequest(
@@ -86,6 +89,7 @@ class Consuming:
             topic=topic,
             session_s=_to_session_s(session_timeout),
             start=first,
+            patience_s=patience_s,
         )
 
     def check(self) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from shardnode.client.calls import Call, KeyCall
 from shardnode.client.consumers import Consumption
-from shardnode.client.membership import BEATS, HOLD_S, Membership
+from shardnode.client.membership import BEATS, Membership
 from shardnode.client.offsets import to_start
 from shardnode.client.partition_calls import HoldCall, Taken
 from shardnode.client.topic_calls import DescribeCall
@@ -33,6 +33,7 @@ from shardnode.wire.placement import pack_namespace
 from tests.client.kit import end
 
 TTL_S = 9.0
+PATIENCE_S = 5.0
 FOUND = TopicFound("default/t", 1, 2, 4, 0, 0, 1)
 
 
@@ -53,6 +54,7 @@ class Alone:
             topic="default/t",
             session_s=TTL_S,
             start=to_start("earliest"),
+            patience_s=PATIENCE_S,
         )
 
     def calls(self) -> list[Call[Any]]:
@@ -183,6 +185,20 @@ def test_member_that_hears_nothing_goes_on_until_its_session_is_over() -> None:
     assert join.kind is Kind.GROUP_JOIN
 
 
+def test_sign_of_life_that_comes_back_after_the_session_is_over_means_nothing() -> None:
+    alone = Alone()
+    alone.joined(0)
+    beat = alone.beat()
+    alone.now += TTL_S
+    join = alone.one()
+    assert list(alone.member.dropped_calls()) == [beat]
+    assert not alone.answer(beat, Unavailable("electing"))
+    assert alone.state.take_error() is None
+    [hold] = alone.assign(join, 2, 0)
+    alone.answer(hold, 0)
+    assert alone.state.assignment == [0]
+
+
 def test_session_counts_from_when_the_sign_of_life_was_sent() -> None:
     alone = Alone()
     alone.joined()
@@ -216,7 +232,7 @@ def test_partition_that_cannot_be_claimed_is_told_and_tried_again_alone() -> Non
     assert alone.calls() == []
     assert not alone.state.is_settled
     alone.now = alone.member.wake_at
-    assert alone.now < 100.0 + HOLD_S
+    assert alone.now < 100.0 + PATIENCE_S
     again = alone.one()
     assert isinstance(again, HoldCall)
     assert again.namespace == space(0)
@@ -252,6 +268,7 @@ def test_names_that_nobody_takes_are_refused_before_anything_is_sent() -> None:
             topic="default/t",
             session_s=TTL_S,
             start=to_start(0),
+            patience_s=PATIENCE_S,
         )
 
 
@@ -283,6 +300,7 @@ class Several:
             topic="default/t",
             session_s=TTL_S,
             start=to_start("earliest"),
+            patience_s=PATIENCE_S,
         )
         self.members[name] = (member, state, [])
 

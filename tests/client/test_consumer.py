@@ -1,0 +1,500 @@
+"""`Consumer` against a fake node: its threads, its waits, and what callers hear."""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from shardnode import Client
+from shardnode.client.consumer import Consumer
+from shardnode.client.messages import Message
+from shardnode.client.topic import Topic
+from shardnode.wire.errors import (
+    Compacted,
+    Conflict,
+    InvalidRequest,
+    NotFound,
+    Unavailable,
+)
+from shardnode.wire.kinds import Kind
+from tests.client.fake import FakeNode
+
+SESSION_S = 1.0
+
+
+def until(condition: Callable[[], Any], timeout_s: float = 15.0) -> Any:
+    deadline = time.monotonic() + timeout_s
+    while not (value := condition()):
+        assert time.monotonic() < deadline, "the condition did not come true"
+        time.sleep(0.01)
+    return value
+
+
+def filled(db: Client, partitions: int = 4, each: int = 5) -> Topic:
+    topic = db.create_topic("t", partitions=partitions)
+    for number in range(partitions):
+        topic.append([b"%d:%d" % (number, n) for n in range(each)], partition=number)
+    return topic
+
+
+def read(consumer: Consumer, count: int) -> list[Message]:
+    found: list[Message] = []
+    give_up = time.monotonic() + 15
+    while len(found) < count:
+        found += consumer.poll(timeout=1)
+        assert time.monotonic() < give_up, f"{len(found)} of {count} came"
+    assert len(found) == count
+    return found
+
+
+def threads() -> list[str]:
+    return [each.name for each in threading.enumerate() if each.name == "shardnode-consumer"]
+
+
+@contextmanager
+def another(node: FakeNode, group: str = "g", **options: Any) -> Iterator[Consumer]:
+    """A consumer of another program."""
+    with (
+        Client(node.address) as db,
+        db.topic("t").consumer(group, session_timeout=SESSION_S, **options) as consumer,
+    ):
+        yield consumer
+
+
+def assigned(*consumers: Consumer) -> list[int]:
+    """The partitions of all, polled so that errors are heard; nothing is given out."""
+    return sorted(number for each in consumers for number in each.assignment)
+
+
+def test_all_partitions_are_read_in_order_from_the_start(db: Client) -> None:
+    topic = filled(db)
+    with topic.consumer() as consumer:
+        found = read(consumer, 20)
+        assert consumer.assignment == [0, 1, 2, 3]
+        for number in range(4):
+            assert [m.offset for m in found if m.partition == number] == [0, 1, 2, 3, 4]
+        assert consumer.is_at_end
+        assert [consumer.position(number) for number in range(4)] == [5] * 4
+    assert threads() == [], "without a group nobody needs a thread"
+
+
+def test_chosen_partitions_and_starts(db: Client) -> None:
+    topic = filled(db)
+    with topic.consumer(partitions=[1, 3], start=3) as consumer:
+        assert {(m.partition, m.offset) for m in read(consumer, 4)} == {
+            (1, 3),
+            (1, 4),
+            (3, 3),
+            (3, 4),
+        }
+    with topic.consumer(start="latest") as consumer:
+        until(lambda: consumer.poll(0.01) or len(consumer.assignment) == 4)
+        topic.append([b"new"], partition=2)
+        assert [m.value for m in read(consumer, 1)] == [b"new"]
+    with topic.consumer(start="last") as consumer:
+        assert sorted(m.offset for m in read(consumer, 4)) == [4, 4, 4, 5]
+
+
+def test_poll_takes_no_longer_than_it_may_and_no_more_than_it_shall(db: Client) -> None:
+    topic = filled(db, partitions=1)
+    with topic.consumer() as consumer:
+        assert len(consumer.poll(max_messages=2)) == 2
+        assert len(consumer.poll(max_messages=99)) == 3
+        begun = time.monotonic()
+        assert consumer.poll(timeout=0.3) == []
+        assert 0.28 < time.monotonic() - begun < 2
+        assert consumer.poll(timeout=0) == []
+    with topic.consumer() as consumer:
+        assert until(lambda: consumer.poll(timeout=0))
+
+
+def test_waiting_poll_ends_when_a_message_comes_and_asks_nothing_meanwhile(
+    node: FakeNode, db: Client
+) -> None:
+    topic = filled(db, partitions=2, each=1)
+    with topic.consumer() as consumer:
+        read(consumer, 2)
+        waiting = threading.Event()
+        found: list[Message] = []
+
+        def wait() -> None:
+            waiting.set()
+            found.extend(consumer.poll(timeout=20))
+
+        thread = threading.Thread(target=wait)
+        thread.start()
+        waiting.wait()
+        until(lambda: len(node._parked) == 2)
+        seen = len(node.seen)
+        time.sleep(0.3)
+        assert len(node.seen) == seen
+        with Client(node.address) as other:
+            other.topic("t").append([b"x"], partition=1)
+        thread.join(10)
+        assert [m.value for m in found] == [b"x"]
+
+
+def test_iteration_gives_messages_one_by_one_and_polls_go_on_behind_them(db: Client) -> None:
+    topic = filled(db, partitions=1)
+    with topic.consumer() as consumer:
+        first = []
+        for message in consumer:
+            first.append(message.offset)
+            if len(first) == 3:
+                break
+        assert consumer.position(0) == 3
+        assert first + [m.offset for m in read(consumer, 2)] == [0, 1, 2, 3, 4]
+
+
+def test_group_goes_on_behind_what_it_committed(node: FakeNode, db: Client) -> None:
+    topic = filled(db, partitions=2)
+    with topic.consumer("g") as consumer:
+        found = read(consumer, 10)
+        [third] = [m for m in found if (m.partition, m.offset) == (0, 2)]
+        consumer.commit(third)
+        consumer.commit([m for m in found if m.partition == 1])
+        assert (consumer.committed(0), consumer.committed(1)) == (3, 5)
+    assert threads() == []
+    assert Kind.GROUP_LEAVE in node.kinds_seen()
+    with topic.consumer("g") as consumer:
+        assert [(m.partition, m.offset) for m in read(consumer, 2)] == [(0, 3), (0, 4)]
+        consumer.commit()
+        assert consumer.committed(0) == 5
+    with topic.consumer("another") as consumer:
+        assert consumer.poll(5)
+
+
+def test_commit_without_waiting_is_sent_and_its_error_is_heard_later(
+    node: FakeNode, db: Client
+) -> None:
+    topic = filled(db, partitions=1)
+    with topic.consumer("g") as consumer:
+        found = read(consumer, 5)
+        for message in found[:3]:
+            consumer.commit(message, wait=False)
+        until(lambda: consumer.committed(0) == 3)
+        node.rule("refuse", InvalidRequest("no"), kind=Kind.OFFSET_COMMIT, times=1)
+        consumer.commit(found[3], wait=False)
+        with pytest.raises(InvalidRequest, match="no"):
+            until(lambda: consumer.poll(0.05))
+        consumer.commit(found[4])
+
+
+def test_error_of_a_commit_that_nobody_waited_for_is_heard_at_the_end(
+    node: FakeNode, db: Client
+) -> None:
+    topic = filled(db, partitions=1)
+    consumer = topic.consumer("g")
+    found = read(consumer, 5)
+    node.rule("refuse", InvalidRequest("no"), kind=Kind.OFFSET_COMMIT, times=1)
+    consumer.commit(found[3], wait=False)
+    with pytest.raises(InvalidRequest, match="no"):
+        consumer.close()
+    assert threads() == []
+    assert Kind.GROUP_LEAVE in node.kinds_seen()
+    consumer.close()
+
+
+def test_members_share_partitions_and_hand_them_over(node: FakeNode, db: Client) -> None:
+    topic = filled(db)
+    with topic.consumer("g", session_timeout=SESSION_S) as consumer:
+        found = read(consumer, 20)
+        consumer.commit()
+        with another(node) as second:
+            until(lambda: (len(consumer.assignment), len(second.assignment)) == (2, 2))
+            assert assigned(consumer, second) == [0, 1, 2, 3]
+            for number in range(4):
+                topic.append([b"new"], partition=number)
+            mine, others = read(consumer, 2), read(second, 2)
+            assert {m.partition for m in mine} == set(consumer.assignment)
+            assert {m.partition for m in others} == set(second.assignment)
+            lost = next(m for m in found if m.partition in second.assignment)
+            with pytest.raises(Conflict, match="does not belong"):
+                consumer.commit(lost)
+            second.commit()
+        until(lambda: assigned(consumer) == [0, 1, 2, 3])
+        with pytest.raises(InvalidRequest):
+            consumer.position(7)
+        assert consumer.poll(0.3) == [], "what the other one committed is not read again"
+
+
+def test_member_that_dies_is_replaced_within_its_session(node: FakeNode, db: Client) -> None:
+    topic = filled(db, partitions=2)
+    with Client(node.address) as others:
+        dying = others.topic("t").consumer("g", session_timeout=SESSION_S)
+        read(dying, 10)
+        with topic.consumer("g", session_timeout=SESSION_S) as consumer:
+            until(lambda: len(consumer.assignment) == 1)
+            assert dying._keeper is not None
+            dying._keeper.stop()  # as if its process were gone: nobody says goodbye
+            dead_at = time.monotonic()
+            until(lambda: len(consumer.assignment) == 2)
+            assert time.monotonic() - dead_at < 2.5 * SESSION_S
+            assert len(read(consumer, 10)) == 10, "nothing was committed"
+
+
+def test_member_whose_heartbeats_are_lost_for_a_moment_keeps_what_it_holds(
+    node: FakeNode, db: Client
+) -> None:
+    topic = filled(db, partitions=2)
+    with topic.consumer("g", session_timeout=3.0) as consumer:
+        read(consumer, 10)
+        rule = node.rule("refuse", Unavailable("electing"), kind=Kind.GROUP_HEARTBEAT, times=3)
+        until(lambda: rule.times == 0)
+        beats = len(node.groups.beats)
+        until(lambda: len(node.groups.beats) > beats)
+        assert consumer.assignment == [0, 1]
+        assert node.kinds_seen().count(Kind.GROUP_JOIN) == 1
+
+
+def test_member_that_was_given_up_joins_again_and_goes_on(node: FakeNode, db: Client) -> None:
+    topic = filled(db, partitions=2)
+    with topic.consumer("g", session_timeout=SESSION_S) as consumer:
+        found = read(consumer, 10)
+        consumer.commit(found)
+
+        def give_up() -> None:
+            node.groups.groups.expire(1 << 60, 0)
+
+        node.do(give_up)
+        until(lambda: node.kinds_seen().count(Kind.GROUP_JOIN) == 2)
+        until(lambda: consumer.assignment == [0, 1])
+        topic.append([b"new"], partition=1)
+        assert [m.value for m in read(consumer, 1)] == [b"new"]
+        consumer.commit()
+
+
+def test_fenced_commit_is_a_conflict_and_the_partition_is_claimed_anew(
+    node: FakeNode, db: Client
+) -> None:
+    topic = filled(db, partitions=1)
+    with topic.consumer("g", session_timeout=SESSION_S) as consumer:
+        found = read(consumer, 5)
+        [space] = node.streams.partitions
+
+        def move() -> None:
+            """What `seek_group` does."""
+            told = node.groups.groups.join("g", "seeker", [], 1_000, int(time.monotonic() * 1000))
+            generation = told.generation
+            node.groups.offsets.commit(
+                "g", generation, [space], [1], back=True, end_of=lambda _: 1 << 40
+            )
+            node.groups.groups.release("g", [space])
+            node.groups.groups.leave("g", "seeker")
+
+        node.do(move)
+        with pytest.raises(Conflict):
+            consumer.commit(found)
+        assert [m.offset for m in read(consumer, 4)] == [1, 2, 3, 4]
+        consumer.commit()
+        assert consumer.committed(0) == 5
+
+
+def test_seek_moves_this_consumer_and_the_next_commit_the_group(db: Client) -> None:
+    topic = filled(db, partitions=1)
+    with topic.consumer("g") as consumer:
+        read(consumer, 5)
+        consumer.commit()
+        consumer.seek(0, 1)
+        assert consumer.position(0) == 1
+        [message] = consumer.poll(max_messages=1)
+        assert message.offset == 1
+        consumer.commit(message)
+        assert consumer.committed(0) == 2
+        consumer.seek(0, "latest")
+        assert (consumer.position(0), consumer.poll(0.05)) == (5, [])
+        consumer.seek(0, "earliest")
+        assert read(consumer, 5)[0].offset == 0
+        with pytest.raises(InvalidRequest):
+            consumer.seek(3, 0)
+    with topic.consumer() as consumer:
+        consumer.seek(0, 4)
+        assert [m.offset for m in read(consumer, 1)] == [4]
+
+
+def test_start_that_depends_on_the_moment_is_kept_for_who_takes_over(
+    node: FakeNode, db: Client
+) -> None:
+    topic = filled(db, partitions=1)
+    with topic.consumer("g", start="latest") as consumer:
+        until(lambda: consumer.assignment)
+        assert consumer.committed(0) == 5
+    topic.append([b"in between"])
+    with topic.consumer("g", start="latest") as consumer:
+        assert [m.value for m in read(consumer, 1)] == [b"in between"]
+    with topic.consumer("h") as consumer:
+        until(lambda: consumer.assignment)
+        assert consumer.committed(0) is None
+    assert node.kinds_seen().count(Kind.OFFSET_COMMIT) == 1
+
+
+def test_partitions_that_are_added_are_read_from_their_beginning(
+    db: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shardnode.client.selection.LOOK_AGAIN_S", 0.05)
+    topic = filled(db, partitions=1)
+    with (
+        topic.consumer(start="latest") as alone,
+        topic.consumer("g", session_timeout=SESSION_S) as member,
+    ):
+        until(lambda: alone.poll(0.01) or alone.assignment)
+        read(member, 5)
+        db.alter_topic("t", partitions=2)
+        topic.append([b"first"], partition=1)
+        assert [m.value for m in read(alone, 1)] == [b"first"]
+        assert [m.value for m in read(member, 1)] == [b"first"]
+
+
+def test_lost_messages_are_told_or_skipped(node: FakeNode, db: Client) -> None:
+    topic = filled(db, partitions=1)
+    topic.append([b"later"])
+    [partition] = node.streams.partitions.values()
+    with topic.consumer(start=0) as consumer, topic.consumer(start=0, on_lost="skip") as skipping:
+        node.do(lambda: partition.trim(5))
+        with pytest.raises(Compacted) as lost:
+            consumer.poll(5)
+        assert lost.value.first_available == 5
+        with pytest.raises(Compacted):
+            consumer.poll(5)
+        consumer.seek(0, 5)
+        assert [m.offset for m in read(consumer, 1)] == [5]
+        assert [m.offset for m in read(skipping, 1)] == [5]
+
+
+def test_topic_that_does_not_exist_or_is_deleted_is_told(db: Client) -> None:
+    for group in (None, "g"):
+        with db.topic("none").consumer(group) as consumer, pytest.raises(NotFound):
+            consumer.poll(5)
+    topic = filled(db, partitions=1)
+    with topic.consumer() as consumer:
+        read(consumer, 5)
+        db.delete_topic("t")
+        with pytest.raises(NotFound):
+            until(lambda: consumer.poll(1))
+
+
+def test_partition_that_the_topic_does_not_have_is_told(db: Client) -> None:
+    topic = filled(db, partitions=2)
+    with (
+        topic.consumer(partitions=[0, 2]) as consumer,
+        pytest.raises(NotFound, match="below 2, found 2"),
+    ):
+        consumer.poll(5)
+
+
+def test_nobody_there_is_told_at_once() -> None:
+    with Client("127.0.0.1:1") as db:
+        for group in (None, "g"):
+            with (
+                db.topic("t").consumer(group) as consumer,
+                pytest.raises(Unavailable, match="nothing listens"),
+            ):
+                consumer.poll(10)
+
+
+def test_wrong_arguments_are_refused_before_anything_is_sent(node: FakeNode, db: Client) -> None:
+    topic = db.topic("t")
+    wrong: list[tuple[type[Exception], dict[str, Any]]] = [
+        (InvalidRequest, {"group": "a/b"}),
+        (InvalidRequest, {"group": ""}),
+        (InvalidRequest, {"group": "g", "partitions": [1]}),
+        (InvalidRequest, {"group": "g", "session_timeout": 0.5}),
+        (TypeError, {"group": "g", "session_timeout": "1"}),
+        (InvalidRequest, {"start": "first"}),
+        (InvalidRequest, {"partitions": [-1]}),
+        (TypeError, {"partitions": ["1"]}),
+        (InvalidRequest, {"on_lost": "ignore"}),
+    ]
+    for error, options in wrong:
+        with pytest.raises(error):
+            topic.consumer(**options)
+    with topic.consumer() as consumer:
+        wrong = [
+            (InvalidRequest, {"max_messages": 0}),
+            (TypeError, {"max_messages": 1.5}),
+            (InvalidRequest, {"timeout": -1}),
+            (TypeError, {"timeout": "1"}),
+        ]
+        for error, options in wrong:
+            with pytest.raises(error):
+                consumer.poll(**options)
+        with pytest.raises(InvalidRequest, match="expected a group to commit for"):
+            consumer.commit()
+        with pytest.raises(InvalidRequest, match="expected a group to ask for"):
+            consumer.committed(0)
+    assert node.seen == []
+    with pytest.raises(InvalidRequest, match="closed"):
+        consumer.poll()
+
+
+def test_consumer_of_a_closed_client_says_so_and_its_thread_ends(node: FakeNode) -> None:
+    db = Client(node.address)
+    consumer = filled(db, partitions=1).consumer("g")
+    read(consumer, 5)
+    db.close()
+    with pytest.raises((InvalidRequest, Unavailable), match="closed"):
+        until(lambda: consumer.poll(0.05))
+    until(lambda: threads() == [])
+    consumer.close()
+
+
+def test_forgotten_consumer_keeps_no_thread(node: FakeNode) -> None:
+    with Client(node.address) as db:
+        consumer = filled(db, partitions=1).consumer("g", session_timeout=SESSION_S)
+        read(consumer, 5)
+        assert threads()
+        del consumer
+        gc.collect()
+        until(lambda: threads() == [])
+
+
+def test_interrupted_poll_goes_on_with_the_next(
+    db: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = filled(db, partitions=1)
+    with topic.consumer() as consumer:
+        read(consumer, 5)
+        engine = consumer._engine
+        assert engine is not None
+        select = engine._selector.select
+
+        def interrupted(_timeout: float | None = None) -> Any:
+            monkeypatch.setattr(engine._selector, "select", select)
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(engine._selector, "select", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            consumer.poll(5)
+        topic.append([b"x"])
+        assert [m.value for m in read(consumer, 1)] == [b"x"]
+
+
+def test_child_process_makes_its_own(db: Client) -> None:
+    with filled(db, partitions=1).consumer("g") as consumer:
+        read(consumer, 5)
+        consumer._consuming._process = os.getppid()
+        with pytest.raises(InvalidRequest, match="parent process"):
+            consumer.poll()
+        consumer._consuming._process = os.getpid()
+
+
+def test_program_that_forgets_to_close_ends_all_the_same(node: FakeNode, db: Client) -> None:
+    filled(db, partitions=1)
+    program = (
+        "import sys; from shardnode import Client\n"
+        "consumer = Client(sys.argv[1]).topic('t').consumer('g')\n"
+        "assert len(consumer.poll(10)) == 5\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", program, node.address], capture_output=True, timeout=30
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
