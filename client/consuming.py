@@ -85,7 +85,7 @@ class Consuming:
         self.assigner = self.membership = Membership(
             self.state,
             group=group,
-            member=_member_name(),
+            member=new_member_name(),
             topic=topic,
             session_s=_to_session_s(session_timeout),
             start=first,
@@ -162,7 +162,7 @@ def _to_session_s(session_timeout: float) -> float:
     return float(session_timeout)
 
 
-def _member_name() -> str:
+def new_member_name() -> str:
     """Says where it is, and is nobody else's: a join that is repeated is the same member's."""
     host = re.sub(r"[^A-Za-z0-9-]", "-", socket.gethostname())[:64] or "host"
     return f"{host}-{os.getpid()}-{os.urandom(4).hex()}"

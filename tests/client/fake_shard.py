@@ -10,6 +10,7 @@ from shardnode.wire.codec import Body
 from shardnode.wire.cursors import position_of
 from shardnode.wire.errors import Conflict, SessionExpired, ShardnodeError
 from shardnode.wire.frames import NO_CLIENT, Request
+from shardnode.wire.groups import GroupList, GroupsFound
 from shardnode.wire.kinds import WRITES, ChangeKind, Compare, Operation
 from shardnode.wire.replies import (
     Changes,
@@ -142,6 +143,8 @@ class FakeShard:
             return Found([self.data.get(key, (None,))[0] for key in body.keys[: self.found_max]])
         if isinstance(body, requests.Scan):
             return self.page(body)
+        if isinstance(body, GroupList) and self.number:
+            return GroupsFound([], [], [], None)  # all of them are told by shard 0
         if (found := self.streams.read(body) or self.groups.read(body)) is not None:
             return found
         raise AssertionError(f"no such read: {body}")
