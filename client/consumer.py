@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from shardnode.client import topics
 from shardnode.client.calls import Alarm, Call
-from shardnode.client.consumers import WAIT_S
 from shardnode.client.consuming import (
     FOREVER_S,
     NAP_S,
@@ -158,6 +157,7 @@ class Consumer:
 
     def __init__(self, client: Client, topic: str, consuming: Consuming) -> None:
         self.topic = topic
+        self.group = consuming.membership.group if consuming.membership else None
         self._client = client
         self._consuming = consuming
         self._state = consuming.state
@@ -331,8 +331,8 @@ class Consumer:
                 engine.cancel(dropped)
             for call, call_s in assigned:
                 engine.start([call], call_s)
-            if fetches:
-                engine.start(fetches, self._client._timeout(None) + WAIT_S)
+            for fetch in fetches:
+                engine.start([fetch], self._client._timeout(None) + fetch.wait_s)
             if found:
                 return found
             if error is not None:

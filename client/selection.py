@@ -95,8 +95,8 @@ class Selection:
                 except ShardnodeError as error:
                     self._consumption.trouble = error
                 changed = True
-        if self._found is not None and not self._holding:
-            self._consumption.is_settled = True
+        is_held = self._starts.keys() <= self._consumption.spaces.keys()
+        self._consumption.is_settled = self._found is not None and is_held
         return changed
 
     def _looked(self, look: DescribeCall, now: float) -> bool:
