@@ -308,10 +308,19 @@ def test_error_of_one_partition_is_told_when_the_others_have_nothing(error: Shar
 
 def test_outage_is_told_only_when_it_lasts() -> None:
     state = holding(0)
-    end(fetched(state)[0], DeadlineExceeded("nobody looked"))
+    end(fetched(state)[0], page(0))
+    state.absorb()
+    end(fetched(state)[0], DeadlineExceeded("parked, and nobody looked"))
     state.absorb()
     assert state.take_error() is None
     end(fetched(state)[0], DeadlineExceeded("still nothing"))
+    state.absorb()
+    assert isinstance(state.take_error(), DeadlineExceeded)
+
+
+def test_outage_at_the_beginning_is_told_at_once() -> None:
+    state = holding(0)
+    end(fetched(state)[0], DeadlineExceeded("nothing"))
     state.absorb()
     assert isinstance(state.take_error(), DeadlineExceeded)
 

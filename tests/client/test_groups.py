@@ -21,9 +21,9 @@ from shardnode.wire.groups import (
     OffsetsCommitted,
 )
 from shardnode.wire.kinds import Kind
+from tests.client.consumer_kit import filled, read, until
 from tests.client.fake import FakeNode
 from tests.client.kit import Bench
-from tests.client.test_consumer import filled, read, until
 
 TOPIC = TopicFound("default/t", 1, 2, 4, 0, 0, 1)
 
