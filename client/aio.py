@@ -219,8 +219,8 @@ class AsyncClient:
         try:
             await placing
             while True:
+                engine.extend(watch.under_way(), timeout_s)  # however long the caller took
                 engine.start_all(watch.new_calls(), timeout_s)
-                engine.extend(watch.under_way(), timeout_s)
                 await engine.wait(watch.under_way(), any)
                 for change in watch.take():
                     yield change

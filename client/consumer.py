@@ -265,6 +265,8 @@ class Consumer:
             return
         assigner = consuming.assigner
         engine.cancel([*self._state.under_way(), *assigner.under_way()])
+        if self._bell is not None:
+            self._bell.ring()  # for another thread that polls
         commits = list(consuming.commits)
         engine.wait(commits)
         if consuming.membership is not None:

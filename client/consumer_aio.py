@@ -184,6 +184,8 @@ class AsyncConsumer:
         if engine is None:
             return
         engine.cancel([*self._state.under_way(), *consuming.assigner.under_way()])
+        if self._bell is not None:
+            self._bell.ring()  # for another task that polls
         commits = list(consuming.commits)
         await engine.wait(commits)
         if consuming.membership is not None:

@@ -207,8 +207,8 @@ class Client:
         engine = self._connected()
         try:
             while True:
+                engine.extend(watch.under_way(), timeout_s)  # however long the caller took
                 engine.start(watch.new_calls(), timeout_s)
-                engine.extend(watch.under_way(), timeout_s)
                 engine.wait(watch.under_way(), any)
                 changes = watch.take()
                 engine.start(watch.new_calls(), timeout_s)

@@ -199,6 +199,27 @@ def test_wrong_arguments_are_refused_before_anything_is_sent(node: FakeNode, db:
         consumer.poll()
 
 
+def test_poll_of_another_thread_ends_when_the_consumer_is_closed(
+    node: FakeNode, db: Client
+) -> None:
+    consumer = filled(db, partitions=1).consumer()
+    read(consumer, 5)
+    errors: list[Exception] = []
+
+    def wait() -> None:
+        try:
+            consumer.poll(timeout=60)
+        except InvalidRequest as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    until(lambda: len(node._parked) == 1)
+    consumer.close()
+    thread.join(10)
+    assert [str(error) for error in errors] == ["this consumer is closed; make a new one"]
+
+
 def test_consumer_of_a_closed_client_says_so_and_its_thread_ends(node: FakeNode) -> None:
     db = Client(node.address)
     consumer = filled(db, partitions=1).consumer("g")
