@@ -27,6 +27,8 @@ COMMANDS = {
     "status": ("shardnode.cli.status", "Show the shards of a node."),
     "health": ("shardnode.cli.health", "Say whether every shard serves: exit code 0 or 7."),
     "kv": ("shardnode.cli.kv", "Put, get, delete, scan and watch keys."),
+    "topic": ("shardnode.cli.topic", "Create, change, fill and read topics."),
+    "group": ("shardnode.cli.group", "Show consumer groups, and move them."),
     "explain": ("shardnode.cli.explain", "Show where a key is, and why."),
     "cluster": ("shardnode.cli.cluster", "Show and change the nodes of a cluster."),
     "config": ("shardnode.cli.config", "Show, check or write a node's configuration."),

@@ -7,7 +7,10 @@ else happens in the thread that polls.
 
 from __future__ import annotations
 
+import atexit
+import os
 import threading
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from time import monotonic
@@ -15,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from shardnode.client import topics
 from shardnode.client.calls import Alarm, Call
-from shardnode.client.consumers import WAIT_S
 from shardnode.client.consuming import (
     FOREVER_S,
     NAP_S,
@@ -37,6 +39,20 @@ T = TypeVar("T")
 
 STOP_S = 5.0
 """How long closing waits for the thread, which wakes at once."""
+
+
+_keepers: weakref.WeakSet[Keeper] = weakref.WeakSet()
+
+
+def _stop_all() -> None:
+    """Before Python ends: it would freeze these threads in the middle of anything, with locks that
+    others then wait for."""
+    for keeper in list(_keepers):
+        keeper.stop()
+
+
+atexit.register(_stop_all)
+os.register_at_fork(after_in_child=_keepers.clear)
 
 
 class Bell:
@@ -92,6 +108,7 @@ class Keeper:
         self._is_stopping = False
         self._thread = threading.Thread(target=self._run, name="shardnode-consumer", daemon=True)
         self._thread.start()
+        _keepers.add(self)
 
     def wake(self) -> None:
         """There is something to say now."""
@@ -140,6 +157,7 @@ class Consumer:
 
     def __init__(self, client: Client, topic: str, consuming: Consuming) -> None:
         self.topic = topic
+        self.group = consuming.membership.group if consuming.membership else None
         self._client = client
         self._consuming = consuming
         self._state = consuming.state
@@ -247,6 +265,8 @@ class Consumer:
             return
         assigner = consuming.assigner
         engine.cancel([*self._state.under_way(), *assigner.under_way()])
+        if self._bell is not None:
+            self._bell.ring()  # for another thread that polls
         commits = list(consuming.commits)
         engine.wait(commits)
         if consuming.membership is not None:
@@ -313,8 +333,8 @@ class Consumer:
                 engine.cancel(dropped)
             for call, call_s in assigned:
                 engine.start([call], call_s)
-            if fetches:
-                engine.start(fetches, self._client._timeout(None) + WAIT_S)
+            for fetch in fetches:
+                engine.start([fetch], self._client._timeout(None) + fetch.wait_s)
             if found:
                 return found
             if error is not None:

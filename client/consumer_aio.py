@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from shardnode.client import topics
 from shardnode.client.calls import Alarm, Call
-from shardnode.client.consumers import WAIT_S
 from shardnode.client.consuming import (
     FOREVER_S,
     NAP_S,
@@ -93,6 +92,7 @@ class AsyncConsumer:
 
     def __init__(self, client: AsyncClient, topic: str, consuming: Consuming) -> None:
         self.topic = topic
+        self.group = consuming.membership.group if consuming.membership else None
         self._client = client
         self._consuming = consuming
         self._state = consuming.state
@@ -184,6 +184,8 @@ class AsyncConsumer:
         if engine is None:
             return
         engine.cancel([*self._state.under_way(), *consuming.assigner.under_way()])
+        if self._bell is not None:
+            self._bell.ring()  # for another task that polls
         commits = list(consuming.commits)
         await engine.wait(commits)
         if consuming.membership is not None:
@@ -246,8 +248,8 @@ class AsyncConsumer:
             fetches = state.new_calls()
             engine.cancel(state.dropped_calls())
             error = None if found else state.take_error()
-            if fetches:
-                engine.start_all(fetches, self._client._timeout(None) + WAIT_S)
+            for fetch in fetches:
+                engine.start(fetch, self._client._timeout(None) + fetch.wait_s)
             if found:
                 return found
             if error is not None:

@@ -206,8 +206,8 @@ class Consumption:
             text = f"partition {held.number} at {held.next}: {error.message}"
             error = Compacted(text, first_available=error.first_available)
         held.fails += 1
-        # A read that came to nothing while nobody polled says nothing about now.
-        if not error.retryable or held.fails > 1:
+        # A read that was parked and came to nothing while nobody polled says nothing about now.
+        if not error.retryable or held.fails > 1 or held.end is None:
             held.error = error
 
     def take_error(self) -> ShardnodeError | None:

@@ -60,6 +60,7 @@ class Consuming:
         partitions: Iterable[int] | None,
         session_timeout: float,
         on_lost: OnLost,
+        patience_s: float,
     ) -> None:
         if on_lost not in ("raise", "skip"):
             raise InvalidRequest(f"expected on_lost as 'raise' or 'skip', found {on_lost!r}")
@@ -73,7 +74,9 @@ class Consuming:
         first = to_start(start, "start")
         if group is None:
             chosen = None if partitions is None else [to_partition(each) for each in partitions]
-            self.assigner = Selection(self.state, topic=topic, start=first, partitions=chosen)
+            self.assigner = Selection(
+                self.state, topic=topic, start=first, partitions=chosen, patience_s=patience_s
+            )
             return
         if partitions is not None:
             raise InvalidRequest(
@@ -82,10 +85,11 @@ class Consuming:
         self.assigner = self.membership = Membership(
             self.state,
             group=group,
-            member=_member_name(),
+            member=new_member_name(),
             topic=topic,
             session_s=_to_session_s(session_timeout),
             start=first,
+            patience_s=patience_s,
         )
 
     def check(self) -> None:
@@ -158,7 +162,7 @@ def _to_session_s(session_timeout: float) -> float:
     return float(session_timeout)
 
 
-def _member_name() -> str:
+def new_member_name() -> str:
     """Says where it is, and is nobody else's: a join that is repeated is the same member's."""
     host = re.sub(r"[^A-Za-z0-9-]", "-", socket.gethostname())[:64] or "host"
     return f"{host}-{os.getpid()}-{os.urandom(4).hex()}"

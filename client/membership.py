@@ -42,8 +42,6 @@ AGAIN_S = 0.1
 """How soon to ask again after a failure, or about what cannot be claimed yet."""
 
 AGAIN_S_MAX = 1.0
-HOLD_S = 5.0
-"""How long a partition may take to be claimed before that is told."""
 
 
 class Phase(Enum):
@@ -73,13 +71,16 @@ class Membership:
         topic: str,
         session_s: float,
         start: Start,
+        patience_s: float,
     ) -> None:
+        """`patience_s`: how long something may not succeed before that is told."""
         self.group = group
         self.member = member
         self._consumption = consumption
         self._topic = topic
         self._session_s = session_s
         self._start = start
+        self._patience_s = patience_s
         self._phase = Phase.LOOKING
         self._generation = 0
         self._beat: Call[Any] | None = None
@@ -119,7 +120,7 @@ class Membership:
             self._sent_at = now
             self._beat = self._next_beat()
             is_member = self._phase is Phase.MEMBER
-            new.append(New(self._beat, self._session_s / BEATS if is_member else HOLD_S))
+            new.append(New(self._beat, self._session_s / BEATS if is_member else self._patience_s))
         return [*new, *self._new_holds(now)]
 
     def _next_beat(self) -> Call[Any]:
@@ -142,7 +143,7 @@ class Membership:
             taken = Taken(self.group, self._generation)
             call = HoldCall(namespace, self._start, taken)
             self._holding[namespace] = (call, taken)
-            new.append(New(call, HOLD_S))
+            new.append(New(call, self._patience_s))
         return new
 
     def dropped_calls(self) -> Sequence[Call[Any]]:
@@ -232,8 +233,8 @@ class Membership:
         """Given up, or it has to think so: nothing is held any more."""
         self._phase = Phase.JOINING
         self._generation, self._given, self._hold_at = 0, set(), {}
-        self._dropped += [call for call, _ in self._holding.values()]
-        self._holding = {}
+        self._dropped += self.under_way()
+        self._beat, self._holding = None, {}
         self._consumption.drop(self._consumption.spaces)
         self._consumption.valid_until = 0.0
         self._beat_at = now

@@ -199,6 +199,7 @@ class FetchCall(PartitionCall[MessagesFound]):
     def __init__(self, namespace: int, offset: int, *, page_bytes: int, wait_s: float) -> None:
         super().__init__()
         self.namespace = namespace
+        self.wait_s = wait_s
         self._body = Read(namespace, offset, 0, page_bytes, round(wait_s * 1000))
         self._attempt_s = wait_s + GRACE_S if wait_s else 0.0
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from shardnode.client.calls import Call
 from shardnode.client.consumers import Consumption
-from shardnode.client.membership import AGAIN_S, AGAIN_S_MAX, HOLD_S, New
+from shardnode.client.membership import AGAIN_S, AGAIN_S_MAX, New
 from shardnode.client.offsets import Start
 from shardnode.client.partition_calls import HoldCall
 from shardnode.client.topic_calls import DescribeCall
@@ -39,11 +39,14 @@ class Selection:
         topic: str,
         start: Start,
         partitions: Sequence[int] | None,
+        patience_s: float,
     ) -> None:
+        """`patience_s`: how long something may not succeed before that is told."""
         self._consumption = consumption
         self._topic = topic
         self._start = start
         self._chosen = None if partitions is None else set(partitions)
+        self._patience_s = patience_s
         self._found: TopicFound | None = None
         self._starts: dict[int, Start] = {}
         """Of the partitions that are to be held, by namespace."""
@@ -62,11 +65,11 @@ class Selection:
         new: list[New] = []
         if self._look is None and now >= self._look_at:
             self._look = DescribeCall(self._topic)
-            new.append(New(self._look, HOLD_S))
+            new.append(New(self._look, self._patience_s))
         for namespace, start in self._starts.items():
             if namespace not in self._holding and namespace not in self._consumption.spaces:
                 call = self._holding[namespace] = HoldCall(namespace, start, None)
-                new.append(New(call, HOLD_S))
+                new.append(New(call, self._patience_s))
         return new
 
     def dropped_calls(self) -> Sequence[Call[Any]]:
@@ -92,8 +95,8 @@ class Selection:
                 except ShardnodeError as error:
                     self._consumption.trouble = error
                 changed = True
-        if self._found is not None and not self._holding:
-            self._consumption.is_settled = True
+        is_held = self._starts.keys() <= self._consumption.spaces.keys()
+        self._consumption.is_settled = self._found is not None and is_held
         return changed
 
     def _looked(self, look: DescribeCall, now: float) -> bool:

@@ -128,5 +128,6 @@ class Topic:
             partitions=partitions,
             session_timeout=session_timeout,
             on_lost=on_lost,
+            patience_s=self._client._timeout(None),
         )
         return Consumer(self._client, self.name, consuming)

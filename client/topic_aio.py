@@ -105,5 +105,6 @@ class AsyncTopic:
             partitions=partitions,
             session_timeout=session_timeout,
             on_lost=on_lost,
+            patience_s=self._client._timeout(None),
         )
         return AsyncConsumer(self._client, self.name, consuming)

@@ -50,6 +50,7 @@ from shardnode.wire.replies import (
     build_error,
 )
 from shardnode.wire.streams import Read
+from tests.client.fake_groups import FakeGroups
 from tests.client.fake_shard import FakeShard
 from tests.client.fake_streams import FakeStreams
 
@@ -103,7 +104,8 @@ class FakeNode:
     def __init__(self, shards: int = 2, *, direct: bool = True) -> None:
         self.table = initial_table(shards)
         self.streams = FakeStreams()
-        self.shards = [FakeShard(number, self.streams) for number in range(shards)]
+        self.groups = FakeGroups(self.streams)
+        self.shards = [FakeShard(number, self.streams, self.groups) for number in range(shards)]
         self.rules: list[Rule] = []
         self.seen: list[Seen] = []
         self.leaders = [NODE] * shards

@@ -10,6 +10,7 @@ from shardnode.wire.codec import Body
 from shardnode.wire.cursors import position_of
 from shardnode.wire.errors import Conflict, SessionExpired, ShardnodeError
 from shardnode.wire.frames import NO_CLIENT, Request
+from shardnode.wire.groups import GroupList, GroupsFound
 from shardnode.wire.kinds import WRITES, ChangeKind, Compare, Operation
 from shardnode.wire.replies import (
     Changes,
@@ -21,6 +22,7 @@ from shardnode.wire.replies import (
     Transacted,
     Written,
 )
+from tests.client.fake_groups import FakeGroups
 from tests.client.fake_streams import FakeStreams
 
 
@@ -30,6 +32,7 @@ class FakeShard:
 
     number: int
     streams: FakeStreams = field(default_factory=FakeStreams)
+    groups: FakeGroups = field(default_factory=lambda: FakeGroups(FakeStreams()))
     page_entries: int = 1_000
     found_max: int = 1_000_000
     index: int = 0
@@ -45,6 +48,7 @@ class FakeShard:
         if header.kind not in WRITES:
             return self.read(body)
         self.streams.door(body)
+        self.groups.door(body)
         if isinstance(body, requests.SessionOpen):
             self.sessions.setdefault(header.client_id, {})
             return SessionGranted(body.ttl_ms)
@@ -81,7 +85,8 @@ class FakeShard:
             return self.transact(body)
         else:
             try:
-                return self.streams.write(body) or Written(self.index)
+                written = self.streams.write(body) or self.groups.write(body)
+                return written or Written(self.index)
             except ShardnodeError as error:
                 return error
         return Written(self.index)
@@ -138,7 +143,9 @@ class FakeShard:
             return Found([self.data.get(key, (None,))[0] for key in body.keys[: self.found_max]])
         if isinstance(body, requests.Scan):
             return self.page(body)
-        if (found := self.streams.read(body)) is not None:
+        if isinstance(body, GroupList) and self.number:
+            return GroupsFound([], [], [], None)  # all of them are told by shard 0
+        if (found := self.streams.read(body) or self.groups.read(body)) is not None:
             return found
         raise AssertionError(f"no such read: {body}")
 
