@@ -112,7 +112,7 @@ def test_batch_that_nobody_can_read_is_told_with_its_place_and_the_one_behind_it
     encoded = to_batch([b"a", b"b"], None).encoded
     for batch in (encoded, encoded[:-2], b"\x95\x93" + encoded[2:]):
         found = MessagesFound([5], [3], [STAMP_MS], [batch], 8, 0, 8)
-        with pytest.raises(Corrupt, match="the 3 messages from offset 5 of partition 0.*offset 8"):
+        with pytest.raises(Corrupt, match=r"the 3 messages from offset 5 of partition 0.*offset 8"):
             to_messages(found, 0, 5)
 
 
