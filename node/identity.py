@@ -20,7 +20,7 @@ import json
 import os
 import secrets
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, datetime
@@ -226,7 +226,7 @@ def encode_identity(identity: Identity) -> bytes:
     values = asdict(identity)
     if identity.cluster_id is not None:
         values["cluster_id"] = f"{identity.cluster_id:016x}"
-    return json.dumps({**values, "checksum": _checksum(values)}, indent=2).encode() + b"\n"
+    return json.dumps({**values, "checksum": checksum_of(values)}, indent=2).encode() + b"\n"
 
 
 def decode_identity(data: bytes, path: Path) -> Identity:
@@ -234,7 +234,7 @@ def decode_identity(data: bytes, path: Path) -> Identity:
     try:
         values = json.loads(data)
         checksum = values.pop("checksum")
-        if checksum != _checksum(values):
+        if checksum != checksum_of(values):
             raise ValueError("a wrong checksum")
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         found = "contents that do not match their checksum" if data else "an empty file"
@@ -350,7 +350,8 @@ def _refuse(path: Path, what: str, stored: object, claimed: object, remedy: str)
     )
 
 
-def _checksum(values: dict[str, Any]) -> str:
+def checksum_of(values: Mapping[str, Any]) -> str:
+    """What stands beside values in a file for people, so that a flipped bit is noticed."""
     canonical = json.dumps(values, sort_keys=True, separators=(",", ":"))
     return f"{zlib.crc32(canonical.encode()):08x}"
 

@@ -33,7 +33,7 @@ from shardnode.storage.engine_errors import damaged, translated, unsound
 from shardnode.storage.engine_store import (
     EngineOptions,
     Item,
-    is_sound_time_row,
+    are_sound_times,
     time_rows,
 )
 from shardnode.storage.engine_values import are_sound, split_header
@@ -162,9 +162,8 @@ class LmdbStore:
     def times(self, low: bytes, high: bytes, count: int) -> list[Item]:
         with translated(self._directory), self._read.cursor(self._environment.times) as cursor:
             rows = _walk(cursor, low, high, count, reverse=False)
-        for row in rows:
-            if not is_sound_time_row(row):
-                raise unsound(self._directory, f"the time to live {row[0]!r}")
+        if not are_sound_times([row[0] for row in rows], [row[1] for row in rows]):
+            raise unsound(self._directory, "the index of times to live")
         return rows
 
     def pin(self, count: int) -> Iterator[list[Item]]:

@@ -129,7 +129,7 @@ def split_time_row(row: Item) -> tuple[bytes, int]:
     return row[0][TIME_BYTES:], _TIME.unpack_from(row[1])[0]
 
 
-def is_sound_time_row(row: Item) -> bool:
-    """Whether `time_rows` made this."""
-    packed, checksum = row[1][:TIME_BYTES], row[1][TIME_BYTES:]
-    return checksum == xxh3_64_digest(row[0], xxh3_64_intdigest(packed))
+def are_sound_times(rows: Sequence[bytes], values: Sequence[bytes]) -> bool:
+    """Whether `time_rows` made these."""
+    seeds = [xxh3_64_intdigest(value[:TIME_BYTES]) for value in values]
+    return list(map(xxh3_64_digest, rows, seeds)) == [value[TIME_BYTES:] for value in values]

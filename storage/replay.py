@@ -20,6 +20,7 @@ The one rule: it reads and judges, and changes nothing. `mend.py` acts on the ju
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from shardnode.storage.errors import Corrupt, LogDamaged
@@ -27,7 +28,7 @@ from shardnode.storage.files import File, Files, join
 from shardnode.storage.publish import TEMPORARY
 from shardnode.storage.reader import Reader
 from shardnode.storage.records import Anchor, BatchHeader, check_body, term_runs
-from shardnode.storage.scan import scan, search, used_bytes
+from shardnode.storage.scan import Batch, scan, search, used_bytes
 from shardnode.storage.segment import (
     SEGMENT_HEADER_BYTES,
     Segment,
@@ -40,6 +41,9 @@ from shardnode.storage.segment import (
     sidecar_path,
 )
 from shardnode.storage.timeline import Timeline
+
+Look = Callable[[str, Batch], None]
+"""Shown each sound batch, in order, with the path of its segment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +71,13 @@ class Replayed:
     stale_sidecars: list[tuple[str, bytes]] = field(default_factory=list)  # and what they should be
 
 
-def replay(files: Files, directory: str, index_every_bytes: int, durable_mark: int) -> Replayed:
+def replay(
+    files: Files,
+    directory: str,
+    index_every_bytes: int,
+    durable_mark: int,
+    look: Look | None = None,
+) -> Replayed:
     """Read and judge all segments in `directory`."""
     names = files.listdir(directory)
     sequences = [sequence for sequence in map(sequence_of, names) if sequence is not None]
@@ -82,7 +92,7 @@ def replay(files: Files, directory: str, index_every_bytes: int, durable_mark: i
     result.void += [segment_path(directory, s) for s in sequences if s < begin]
     kept = {sequence: header for sequence, header in headers.items() if sequence >= begin}
 
-    replayer = _Replayer(files, directory, result)
+    replayer = _Replayer(files, directory, result, look)
     in_use = replayer.take_segments(kept)
     result.stop = _hold_against(durable_mark, directory, result)
     result.unread = [segment_path(directory, s) for s in list(kept)[in_use:]]
@@ -130,10 +140,11 @@ def _hold_against(durable_mark: int, directory: str, result: Replayed) -> Stop |
 class _Replayer:
     """Takes in segments in order, until they end or something is wrong."""
 
-    def __init__(self, files: Files, directory: str, result: Replayed) -> None:
+    def __init__(self, files: Files, directory: str, result: Replayed, look: Look | None) -> None:
         self._files = files
         self._directory = directory
         self._result = result
+        self._look = look
         self._timeline = result.timeline
         self._reader = Reader(files, result.timeline)
 
@@ -194,6 +205,8 @@ class _Replayer:
                         first_bad = min(bad.first, self._timeline.last.index + 1)
                         return Stop(broken, segment.path, batch.offset, first_bad)
                     self._timeline.apply(batch.offset, bad, term_runs(bad, batch.body))
+                    if self._look is not None:
+                        self._look(segment.path, batch)
                     self._result.proven_end = max(self._result.proven_end, bad.durable_end)
                     bad = None
             except LogDamaged:

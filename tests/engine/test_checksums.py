@@ -11,7 +11,7 @@ import pytest
 from shardnode.shard.effects import Effects
 from shardnode.storage.engine import EngineOptions, LmdbEngine
 from shardnode.storage.engine_lmdb import LmdbReader
-from shardnode.storage.engine_store import is_sound_time_row, time_rows
+from shardnode.storage.engine_store import are_sound_times, time_rows
 from shardnode.storage.engine_values import HEADER_BYTES, are_sound, keep
 from shardnode.storage.errors import KeysCorrupt
 
@@ -102,7 +102,7 @@ def test_damaged_time_to_live_is_an_error(path: Path) -> None:
     spoil(path, b"times", time_rows(77, 5, KEYS[:1])[0][0], 2)
     engine = LmdbEngine(str(path), ROOMY)
     assert engine.due(76, 100) == ([], [])
-    with pytest.raises(KeysCorrupt, match="the time to live"):
+    with pytest.raises(KeysCorrupt, match="the index of times to live"):
         engine.due(77, 100)
     engine.close()
 
@@ -116,6 +116,6 @@ def test_checksums_cover_every_bit_and_the_key() -> None:
         each[bit // 8] ^= 1 << bit % 8
     assert not any(are_sound([b"key"], [bytes(each)]) for each in flipped)
     (row,) = time_rows(9, 3, [b"key"])
-    assert is_sound_time_row(row)
-    assert not is_sound_time_row((row[0][:-1] + b"z", row[1]))
-    assert not is_sound_time_row((row[0], bytes(reversed(row[1]))))
+    assert are_sound_times([row[0]], [row[1]])
+    assert not are_sound_times([row[0][:-1] + b"z"], [row[1]])
+    assert not are_sound_times([row[0]], [bytes(reversed(row[1]))])
