@@ -78,7 +78,17 @@ def redis_benchmark(port: int, test: str, *, requests: int, pipeline: int, keys:
     """Requests per second by Redis' own generator, 50 clients, values of 100 bytes."""
     tool = require("redis-benchmark", "redis-tools")
     command = [tool, "-p", str(port), "-t", test, "-n", str(requests), "-P", str(pipeline)]
-    command += ["-r", str(keys), "-d", "100", "-c", "50", "--csv"]
+    return _rps([*command, "-r", str(keys), "-d", "100", "-c", "50", "--csv"])
+
+
+def redis_benchmark_command(port: int, words: list[str], *, requests: int, pipeline: int) -> float:
+    """The same for a command of one's own."""
+    tool = require("redis-benchmark", "redis-tools")
+    command = [tool, "-p", str(port), "-n", str(requests), "-P", str(pipeline), "-c", "50"]
+    return _rps([*command, "--csv", *words])
+
+
+def _rps(command: list[str]) -> float:
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     rows = list(csv.DictReader(io.StringIO(done.stdout)))
     return float(rows[0]["rps"])

@@ -8,12 +8,10 @@ one key cost a few requests.
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import AsyncIterator, Iterable, Sequence
-from random import Random
-from typing import Any, Self, TypeVar
+from typing import Self, TypeVar
 
-from shardnode.client import forks, operations
+from shardnode.client import forks, operations, topics
 from shardnode.client.arguments import (
     DEFAULT_TIMEOUT_S,
     Data,
@@ -25,137 +23,28 @@ from shardnode.client.arguments import (
     to_timeout_s,
     to_ttl_ms,
 )
-from shardnode.client.batching import Batcher, Verb
+from shardnode.client.batching import Verb
 from shardnode.client.calls import Call, TableCall
-from shardnode.client.core import Core
-from shardnode.client.links import Link, Links
+from shardnode.client.engine_aio import AsyncEngine
 from shardnode.client.operations import Ttl
 from shardnode.client.scans import Scan
+from shardnode.client.topic_aio import AsyncTopic
+from shardnode.client.topics import Retention
 from shardnode.client.transactions import Do, If
-from shardnode.client.values import Change, Entry, Route, Status, Topology, Transaction
+from shardnode.client.values import (
+    Change,
+    Entry,
+    Route,
+    Status,
+    TopicInfo,
+    Topology,
+    Transaction,
+)
 from shardnode.client.watches import WAIT_S, Watch
 from shardnode.wire import limits
-from shardnode.wire.errors import InvalidRequest, Unavailable
-from shardnode.wire.kinds import Consistency
+from shardnode.wire.errors import InvalidRequest
 
 T = TypeVar("T")
-
-_LINEARIZABLE = int(Consistency.LINEARIZABLE)
-
-
-class AsyncEngine:
-    """One core and its links in one event loop."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, seeds: Sequence[str]) -> None:
-        self.loop = loop
-        self.core = Core(seeds, random=Random(), new_client_id=lambda: os.urandom(16))
-        self.batcher = Batcher(loop, self)
-        self._links = Links(self.core, self._register)
-        self._filenos: list[int] = []
-        self._timer: asyncio.TimerHandle | None = None
-        self._in_turn = False
-
-    async def run(self, call: Call[T], timeout_s: float) -> T:
-        """Start a call and wait until it is done."""
-        self.start(call, timeout_s)
-        await self.wait([call], all)
-        return call.result()
-
-    def start(self, call: Call[Any], timeout_s: float, *, turn: bool = True) -> None:
-        """Start a call without waiting for it."""
-        self.core.start(call, self.loop.time(), timeout_s)
-        if turn:
-            self.turn()
-
-    def start_all(self, calls: Sequence[Call[Any]], timeout_s: float) -> None:
-        """Start several calls together."""
-        for call in calls:
-            self.start(call, timeout_s, turn=False)
-        self.turn()
-
-    def extend(self, calls: Sequence[Call[Any]], timeout_s: float) -> None:
-        """Calls that were started ahead are waited for from now on."""
-        for call in calls:
-            self.core.extend(call, self.loop.time(), timeout_s)
-
-    def cancel(self, calls: Sequence[Call[Any]]) -> None:
-        """Nobody waits for these any more."""
-        for call in calls:
-            self.core.cancel(call, self.loop.time())
-
-    async def wait(self, calls: Sequence[Call[Any]], enough: Any = all) -> None:
-        """Until `all` or `any` of them are done. Cancelled, it gives the calls up."""
-        try:
-            while not enough([call.done for call in calls]):
-                future: asyncio.Future[None] = self.loop.create_future()
-
-                def wake(future: asyncio.Future[None] = future) -> None:
-                    if not future.done():
-                        future.set_result(None)
-
-                for call in calls:
-                    call.waiter = wake
-                await future
-        except BaseException:
-            self.cancel([call for call in calls if not call.done])
-            raise
-
-    def turn(self) -> None:
-        """Send, receive, do what is due, wake those whose calls are done."""
-        if self._in_turn:  # a call ended inside a turn, and its waiter started another one
-            return
-        self._in_turn = True
-        core, now = self.core, self.loop.time()
-        try:
-            while True:
-                core.tick(now)
-                self._links.pump(now)  # what is due now leaves now
-                if not core.finished:
-                    break
-                finished, core.finished = core.finished, []
-                for call in finished:
-                    if call.waiter is not None:
-                        call.waiter()
-        finally:
-            self._in_turn = False
-        self._set_timer()
-
-    def _set_timer(self) -> None:
-        wake_at = self.core.wake_at()
-        timer = self._timer
-        if wake_at is None or (timer is not None and timer.when() <= wake_at):
-            return  # one that fires too early sets the next
-        if timer is not None:
-            timer.cancel()
-        self._timer = self.loop.call_at(wake_at, self._timed)
-
-    def _timed(self) -> None:
-        self._timer = None
-        self.turn()
-
-    def _register(self, link: Link) -> None:
-        self._filenos += [link.fileno, link.events_fileno]
-        self.loop.add_reader(link.fileno, self._readable, link, False)
-        self.loop.add_reader(link.events_fileno, self._readable, link, True)
-
-    def _readable(self, link: Link, is_event: bool) -> None:
-        self._links.touch(link, is_event=is_event)
-        self.turn()
-
-    def close(self) -> None:
-        """Fail what is under way and close every socket. In a closed loop nobody waits."""
-        if self._timer is not None:
-            self._timer.cancel()
-        if not self.loop.is_closed():
-            self.batcher.close(Unavailable("the client was closed; it had no effect"))
-            self.core.give_up("the client was closed", self.loop.time())
-            for call in self.core.finished:
-                if call.waiter is not None:
-                    call.waiter()
-            for fileno in self._filenos:
-                self.loop.remove_reader(fileno)
-        self.core.finished.clear()
-        self._links.close()
 
 
 class AsyncClient:
@@ -337,6 +226,51 @@ class AsyncClient:
             placing.cancel()
             engine.cancel(watch.under_way())
 
+    # Topics.
+
+    def topic(self, name: str) -> AsyncTopic:
+        """A topic by its name; nothing is asked before it is used."""
+        return AsyncTopic(self, name)
+
+    async def create_topic(
+        self,
+        name: str,
+        partitions: int = 1,
+        *,
+        retention_time: Retention = None,
+        retention_bytes: int | None = None,
+        exist_ok: bool = False,
+        timeout: float | None = None,
+    ) -> AsyncTopic:
+        """Create a topic, and its stream if need be; it can be used at once."""
+        call = topics.create(name, partitions, retention_time, retention_bytes, exist_ok)
+        return AsyncTopic(self, (await self._run(call, timeout)).name)
+
+    async def alter_topic(
+        self,
+        name: str,
+        *,
+        partitions: int | None = None,
+        retention_time: Retention = None,
+        retention_bytes: int | None = None,
+        timeout: float | None = None,
+    ) -> TopicInfo:
+        """Change what is not None: more partitions, other retention (0: none)."""
+        call = topics.alter(name, partitions, retention_time, retention_bytes)
+        return TopicInfo.of(await self._run(call, timeout))
+
+    async def describe_topic(self, name: str, *, timeout: float | None = None) -> TopicInfo:
+        """What a topic is."""
+        return TopicInfo.of(await self._run(topics.describe(name), timeout))
+
+    async def list_topics(self, *, timeout: float | None = None) -> list[str]:
+        """The full names of all topics, in order."""
+        return await self._run(topics.names(), timeout)
+
+    async def delete_topic(self, name: str, *, timeout: float | None = None) -> None:
+        """Delete a topic and its messages."""
+        await self._run(topics.delete(name), timeout)
+
     # The cluster.
 
     async def explain(self, key: Data, *, timeout: float | None = None) -> Route:
@@ -394,8 +328,9 @@ class AsyncClient:
             operations.delete(data)  # says what is wrong
         return data
 
-    async def _run(self, call: Call[T], timeout: float | None) -> T:
-        return await self._connected().run(call, to_timeout_s(timeout, self._timeout_s))
+    async def _run(self, call: Call[T], timeout: float | None, more_s: float = 0.0) -> T:
+        timeout_s = to_timeout_s(timeout, self._timeout_s)
+        return await self._connected().run(call, timeout_s + more_s)
 
     def _connected(self) -> AsyncEngine:
         engine = self._engine

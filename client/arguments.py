@@ -66,7 +66,7 @@ def to_columns(pairs: Pairs) -> tuple[list[bytes], list[bytes]]:
     return to_column(keys), to_column(values, "value")
 
 
-def to_ttl_ms(ttl: float | timedelta | None) -> int:
+def to_ttl_ms(ttl: float | timedelta | None, what: str = "ttl") -> int:
     """A time to live as the wire's milliseconds; 0 there means for ever."""
     if ttl is None:
         return 0
@@ -75,11 +75,11 @@ def to_ttl_ms(ttl: float | timedelta | None) -> int:
     elif isinstance(ttl, int | float) and not isinstance(ttl, bool):
         seconds = float(ttl)
     else:
-        raise TypeError(f"expected ttl as seconds or a timedelta, found {type(ttl).__name__}")
+        raise TypeError(f"expected {what} as seconds or a timedelta, found {type(ttl).__name__}")
     if not 0 < seconds <= limits.ttl_ms_max / 1000:
         raise InvalidRequest(
-            f"expected a ttl above 0 and up to {limits.ttl_ms_max // 1000} seconds, found"
-            f" {seconds:g}; leave it out for a key that stays"
+            f"expected {what} above 0 and up to {limits.ttl_ms_max // 1000} seconds, found"
+            f" {seconds:g}; leave it out for what stays"
         )
     return max(1, round(seconds * 1000))
 

@@ -25,7 +25,7 @@ from shardnode.wire.errors import DeadlineExceeded, Denied, InvalidRequest, Shar
 from shardnode.wire.kinds import Consistency
 
 if TYPE_CHECKING:
-    from shardnode.client.aio import AsyncEngine
+    from shardnode.client.engine_aio import AsyncEngine
 
 UNDER_WAY_MAX = 2
 """One that the shard works on, and one on its way."""

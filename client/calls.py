@@ -45,6 +45,10 @@ class Call(Generic[T]):
         """An exchange of this call is over."""
         raise NotImplementedError
 
+    def due(self, core: Core, now: float) -> None:
+        """Its timer has come: it waits for a table, unless it has more to wait for."""
+        core.table_due(self, now)
+
     def succeed(self, core: Core, value: T) -> None:
         self._value = value
         self._end(core)

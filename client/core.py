@@ -177,7 +177,7 @@ class Core:
             if isinstance(thing, Exchange):
                 self._due(thing, now)
             elif not thing.done:
-                self._table_due(thing, now)
+                thing.due(self, now)
 
     def wake_at(self) -> float | None:
         """When `tick` is next needed."""
@@ -188,8 +188,9 @@ class Core:
 
     def give_up(self, reason: str, now: float) -> None:
         """Fail everything that is under way: the client is closed."""
-        for _, call in self._waiting:
-            call.fail(self, Unavailable(f"{reason}; it had no effect"))
+        for when, _, thing in list(self._timers):
+            if isinstance(thing, Call) and thing.timer == when and not thing.done:
+                thing.fail(self, Unavailable(f"{reason}; it had no effect"))
         self._waiting = []
         for exchange in list(self._inflight.values()):
             self._finish(exchange, now, error=exchange.given_up(reason))
@@ -215,6 +216,21 @@ class Core:
         self._waiting.append((epoch_min, call))
         self._set_timer(call, call.deadline)
         self._refresh(now)
+
+    def pause(self, call: Call[Any], now: float, pauses: int) -> None:
+        """Let a call go on, by its `due`, after a while that grows with the pauses it has made."""
+        self._set_timer(call, min(call.deadline, now + self._pause_s(pauses)))
+
+    def table_due(self, call: Call[Any], now: float) -> None:
+        """A call that waits for the table has no time left, unless it was given more."""
+        if now < call.deadline:
+            self._set_timer(call, call.deadline)
+            return
+        self._waiting = [waiting for waiting in self._waiting if waiting[1] is not call]
+        problem = self._asking.problem if self._asking else None
+        reason = f": {problem.message}" if problem else ""
+        where = ", ".join(self.routes.seeds)
+        call.fail(self, Unavailable(f"no topology from {where} in time{reason}"))
 
     # Inside.
 
@@ -274,12 +290,14 @@ class Core:
         self._queue(opening, endpoint, now)
 
     def _pause(self, exchange: Exchange, now: float) -> None:
-        """Wait a little longer each time, and not in step with others."""
         exchange.state = State.WAITING
-        pause_s = min(PAUSE_S_MAX, PAUSE_S_FIRST * (1 << min(exchange.pauses, 10)))
+        self._set_timer(exchange, min(exchange.deadline, now + self._pause_s(exchange.pauses)))
         exchange.pauses += 1
-        pause_s *= 0.5 + self._random.random() / 2
-        self._set_timer(exchange, min(exchange.deadline, now + pause_s))
+
+    def _pause_s(self, pauses: int) -> float:
+        """A little longer each time, and not in step with others."""
+        pause_s = min(PAUSE_S_MAX, PAUSE_S_FIRST * (1 << min(pauses, 10)))
+        return pause_s * (0.5 + self._random.random() / 2)
 
     def _set_timer(self, thing: Exchange | Call[Any], when: float) -> None:
         thing.timer = when
@@ -373,7 +391,8 @@ class Core:
             exchange.call.settled(self, exchange, now)
             exchange.empty()
         elif exchange.kind is Kind.SESSION_OPEN:
-            self._opened(exchange)
+            assert exchange.shard is not None
+            self.sessions.opened(exchange.shard, exchange.client_id, error)
         else:
             self._learned(exchange, now)
 
@@ -385,19 +404,6 @@ class Core:
         for admitted in self._lanes.leave(exchange):
             self._envelopes.build(admitted, now)
             self._dispatch(admitted, now)
-
-    def _opened(self, opening: Exchange) -> None:
-        """A shard answered the request that opens a session, or will not."""
-        assert opening.shard is not None
-        session = self.sessions.of(opening.shard)
-        if session.client_id != opening.client_id:
-            return
-        session.granted = opening.error is None
-        error = opening.error
-        if error is not None:
-            session.opened_at = None
-            lasting = not error.retryable and not isinstance(error, SessionExpired | OutcomeUnknown)
-            session.refused = error if lasting else None
 
     def _refresh(self, now: float) -> None:
         """Ask for the topology, unless that is under way."""
@@ -429,17 +435,6 @@ class Core:
             asking.state, asking.answer = State.WAITING, None
             self._envelopes.build(asking, now)
             self._pause(asking, now)
-
-    def _table_due(self, call: Call[Any], now: float) -> None:
-        """A call that waits for the table has no time left, unless it was given more."""
-        if now < call.deadline:
-            self._set_timer(call, call.deadline)
-            return
-        self._waiting = [waiting for waiting in self._waiting if waiting[1] is not call]
-        problem = self._asking.problem if self._asking else None
-        reason = f": {problem.message}" if problem else ""
-        where = ", ".join(self.routes.seeds)
-        call.fail(self, Unavailable(f"no topology from {where} in time{reason}"))
 
     def _nobody(self, exchange: Exchange, now: float) -> None:
         """No address has ever answered and all refuse: say so at once."""

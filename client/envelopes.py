@@ -12,7 +12,7 @@ from shardnode.client.routes import Routes
 from shardnode.client.sessions import Sessions
 from shardnode.wire import limits
 from shardnode.wire.frames import PLACE_FOR_ME, build_request
-from shardnode.wire.kinds import Kind
+from shardnode.wire.kinds import PARTITION_ADDRESSED, Flag, Kind
 
 SERVER_SHARE = 0.95
 """A shard gets this share of the remaining time, so that its own "too late" arrives in time."""
@@ -64,6 +64,7 @@ class Envelopes:
             exchange.body,
             prefix=PLACE_FOR_ME if exchange.shard is None else exchange.shard,
             routing_key=exchange.routing_key,
+            flags=Flag.NAMESPACE if exchange.kind in PARTITION_ADDRESSED else 0,
             deadline_ms=deadline_ms,
             epoch=exchange.epoch,
             client_id=exchange.client_id,

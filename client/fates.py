@@ -10,6 +10,7 @@ any more, is an `OutcomeUnknown`.
     SessionExpired       built anew in a new session; OutcomeUnknown if an earlier copy may have run
     OutcomeUnknown       a write: the same bytes, after a pause, to learn the outcome
     DeadlineExceeded     ends it, unless an earlier copy may have run
+    NotFound             ends it; an append of which an earlier copy may have run is sent again
     anything else        ends it; OutcomeUnknown if an earlier copy of a write may have run
 """
 
@@ -68,6 +69,8 @@ def fate_of(exchange: Exchange, error: ShardnodeError, *, said: bool, epoch: int
         return Fate.PAUSE
     if isinstance(error, OutcomeUnknown):
         return Fate.PAUSE if exchange.write else Fate.FAIL
+    if isinstance(error, NotFound) and exchange.kind is Kind.APPEND and exchange.maybe_applied():
+        return Fate.PAUSE  # said at the door, before sessions are looked at: it is no outcome
     if isinstance(error, Conflict | NotFound):
         return Fate.FAIL  # a session remembers them: they are the outcome of every copy
     if exchange.maybe_applied():

@@ -1,4 +1,4 @@
-"""Where to send: the cached topology, who leads, and which addresses answer.
+"""Where to send: the cached topology and topics, who leads, and which addresses answer.
 
 One rule: everything here is a belief. A wrong one costs a redirect or another attempt, never a
 wrong result, because the shard that receives a request checks that it is the owner and leads.
@@ -16,14 +16,26 @@ place is known to the others.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from shardnode.client.values import Topology
+from shardnode.wire.control import TopicFound
 from shardnode.wire.placement import PlacementTable
 
 SILENT_S = 2.0
 """How long a node that did not answer comes last: others need about that to elect a leader."""
 
+TOPIC_FRESH_S = 10.0
+"""After this long whoever uses a topic asks anew: it may have more partitions now."""
+
 _WILDCARDS = ("0.0.0.0", "*", "[::]", "")
+
+
+class KnownTopic(NamedTuple):
+    """What shard 0 said of a topic, and when."""
+
+    found: TopicFound
+    fresh_until: float
 
 
 class Routes:
@@ -36,6 +48,7 @@ class Routes:
         self.down: set[str] = set()
         self.silent: dict[tuple[int | None, str], float] = {}
         """(shard, endpoint) that let a request wait in vain → until when it comes last."""
+        self.topics: dict[str, KnownTopic] = {}
         self.reached = False
         """Whether any address ever answered: then an outage is waited out, not reported at once."""
         self._leaders: dict[int, int] = {}
@@ -61,6 +74,14 @@ class Routes:
         self._candidates = {}
         for place in topology.shards:
             self._order(place.id, asked)
+
+    def learn_topic(self, found: TopicFound, now: float) -> None:
+        """Shard 0 said what a topic is."""
+        self.topics[found.name] = KnownTopic(found, now + TOPIC_FRESH_S)
+
+    def forget_topic(self, name: str) -> None:
+        """It is gone, or not what it was."""
+        self.topics.pop(name, None)
 
     def lead(self, shard: int, leader: int) -> None:
         """A member of the shard said who leads; 0: it does not know."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from shardnode.wire.errors import ShardnodeError
+from shardnode.wire.errors import OutcomeUnknown, SessionExpired, ShardnodeError
 
 SESSION_TTL_MS = 300_000
 """Any write is a sign of life. After five idle minutes the next one opens a new session, which
@@ -45,6 +45,17 @@ class Sessions:
         if session is None:
             session = self._by_shard[shard] = Session(self.client_id)
         return session
+
+    def opened(self, shard: int, client_id: bytes, error: ShardnodeError | None) -> None:
+        """A shard answered the request that opens a session, or will not."""
+        session = self.of(shard)
+        if session.client_id != client_id:
+            return
+        session.granted = error is None
+        if error is not None:
+            session.opened_at = None
+            lasting = not error.retryable and not isinstance(error, SessionExpired | OutcomeUnknown)
+            session.refused = error if lasting else None
 
     def expired(self, client_id: bytes) -> None:
         """A shard does not know this id any more."""

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Self, TypeVar
 
-from shardnode.client import forks, operations
+from shardnode.client import forks, operations, topics
 from shardnode.client.arguments import (
     DEFAULT_TIMEOUT_S,
     Data,
@@ -24,8 +24,18 @@ from shardnode.client.calls import Call, TableCall
 from shardnode.client.engine import Engine
 from shardnode.client.operations import Ttl
 from shardnode.client.scans import Scan
+from shardnode.client.topic import Topic
+from shardnode.client.topics import Retention
 from shardnode.client.transactions import Do, If
-from shardnode.client.values import Change, Entry, Route, Status, Topology, Transaction
+from shardnode.client.values import (
+    Change,
+    Entry,
+    Route,
+    Status,
+    TopicInfo,
+    Topology,
+    Transaction,
+)
 from shardnode.client.watches import WAIT_S, Watch
 from shardnode.wire.errors import InvalidRequest
 from shardnode.wire.placement import PlacementTable
@@ -204,6 +214,58 @@ class Client:
         finally:
             engine.cancel(watch.under_way())
 
+    # Topics.
+
+    def topic(self, name: str) -> Topic:
+        """A topic by its name, in stream `default` unless it says `stream/topic`; nothing is asked
+        before it is used."""
+        return Topic(self, name)
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int = 1,
+        *,
+        retention_time: Retention = None,
+        retention_bytes: int | None = None,
+        exist_ok: bool = False,
+        timeout: float | None = None,
+    ) -> Topic:
+        """Create a topic, and its stream if need be; it can be used at once. Raises `Conflict` if
+        it exists, unless `exist_ok`, which leaves it as it is.
+
+        Messages older than `retention_time` (seconds or a timedelta) are deleted, and the oldest
+        ones of a partition that is larger than `retention_bytes`.
+        """
+        call = topics.create(name, partitions, retention_time, retention_bytes, exist_ok)
+        return Topic(self, self._run(call, timeout).name)
+
+    def alter_topic(
+        self,
+        name: str,
+        *,
+        partitions: int | None = None,
+        retention_time: Retention = None,
+        retention_bytes: int | None = None,
+        timeout: float | None = None,
+    ) -> TopicInfo:
+        """Change what is not None: more partitions, another retention (0: none). With more
+        partitions a key may go to another one than before."""
+        call = topics.alter(name, partitions, retention_time, retention_bytes)
+        return TopicInfo.of(self._run(call, timeout))
+
+    def describe_topic(self, name: str, *, timeout: float | None = None) -> TopicInfo:
+        """What a topic is; raises `NotFound`."""
+        return TopicInfo.of(self._run(topics.describe(name), timeout))
+
+    def list_topics(self, *, timeout: float | None = None) -> list[str]:
+        """The full names of all topics, in order."""
+        return self._run(topics.names(), timeout)
+
+    def delete_topic(self, name: str, *, timeout: float | None = None) -> None:
+        """Delete a topic and its messages; raises `NotFound`."""
+        self._run(topics.delete(name), timeout)
+
     # The cluster.
 
     def explain(self, key: Data, *, timeout: float | None = None) -> Route:
@@ -255,9 +317,9 @@ class Client:
 
     # Inside.
 
-    def _run(self, call: Call[T], timeout: float | None) -> T:
+    def _run(self, call: Call[T], timeout: float | None, more_s: float = 0.0) -> T:
         timeout_s = self._timeout_s if timeout is None else to_timeout_s(timeout, 0.0)
-        (self._engine or self._connected()).run(call, timeout_s)
+        (self._engine or self._connected()).run(call, timeout_s + more_s)
         return call.result()
 
     def _table(self, epoch_min: int, timeout_s: float) -> PlacementTable:

@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from shardnode.wire.cluster import StatusFound, TopologyFound
+from shardnode.wire.control import TopicFound
 from shardnode.wire.cursors import WatchCursor
 from shardnode.wire.placement import PlacementTable
 
@@ -21,6 +22,11 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 def time_of(milliseconds: int) -> datetime | None:
     """A time of the wire; 0 there means never."""
     return _EPOCH + timedelta(milliseconds=milliseconds) if milliseconds else None
+
+
+def stamp_of(milliseconds: int) -> datetime:
+    """When something happened, by the wire's milliseconds since 1970."""
+    return _EPOCH + timedelta(milliseconds=milliseconds)
 
 
 class Entry(NamedTuple):
@@ -218,3 +224,36 @@ class Transaction:
     """Whether all comparisons held: `then` was done, otherwise `otherwise`."""
     results: tuple[OperationResult, ...]
     """Of the operations of the branch that was taken, in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicInfo:
+    """What a topic is."""
+
+    name: str
+    """With its stream, as in `default/orders`."""
+    partitions: int
+    retention_time: timedelta | None
+    """Older messages are deleted; None: none for their age."""
+    retention_bytes: int | None
+    """The oldest messages of a larger partition are deleted; None: none for its size."""
+    created_at: datetime
+
+    @classmethod
+    def of(cls, found: TopicFound) -> TopicInfo:
+        return cls(
+            found.name,
+            found.partitions,
+            timedelta(milliseconds=found.retention_ms) if found.retention_ms else None,
+            found.retention_bytes or None,
+            stamp_of(found.created_at_ms),
+        )
+
+
+class Bounds(NamedTuple):
+    """What a partition holds."""
+
+    first: int
+    """The offset of the first message that is still there."""
+    end: int
+    """Behind the last message: what the next one will get."""

@@ -35,7 +35,8 @@ class Room(NamedTuple):
 ALL_BELOW = "wire raft storage shard router node client pipeline sim offline testing configs"
 
 ROOMS = {
-    "wire": Room(third="msgpack xxhash"),
+    # compression: Python's own from 3.14, and backports before.
+    "wire": Room(third="msgpack xxhash", lazy="backports compression"),
     "raft": Room(),
     # A worker never imports pyarrow; snapshots are built by a process of their own.
     "storage": Room(third="lmdb xxhash msgpack", lazy="obstore", only_in="pyarrow:snapshot*"),

@@ -14,8 +14,9 @@ from shardnode.raft.messages import TimeoutNow
 from shardnode.shard.comparing import Comparing
 from shardnode.shard.control import Wish
 from shardnode.shard.lanes import Incoming, Lanes
-from shardnode.shard.letters import Carry, Check, Hello, Letter
+from shardnode.shard.letters import Carry, Check, Hello, Letter, Trims
 from shardnode.shard.peers import Peers
+from shardnode.shard.retention import Trim
 from shardnode.shard.settings import WorkerSettings
 from shardnode.shard.steward import Steward
 from shardnode.wire.frames import Frame
@@ -75,6 +76,8 @@ class Company:
                 self._comparing.heard(letter, replica.raft.membership)
             elif isinstance(letter, Carry):
                 carried += self._take_carried(letter, service)
+            elif isinstance(letter, Trims):
+                service.take_trims(letter)
             else:
                 if isinstance(letter, TimeoutNow) and self._steward is not None:
                     self._steward.handed(letter.term)
@@ -157,6 +160,14 @@ class Company:
             return False
         letter = Carry(settings.cluster_id, settings.member, leader, token, False, frames)
         return self._peers.post(letter)
+
+    def suggest(self, stamp_ms: int, trims: Sequence[Trim]) -> None:
+        """Tell the leader where partitions are to begin, of which we are the master."""
+        settings, replica = self._settings, self._replica
+        leader = replica.raft.leader if replica is not None else 0
+        if leader not in (0, settings.member):
+            me = settings.member
+            self._peers.post(Trims(settings.cluster_id, me, leader, stamp_ms, trims))
 
     def _take_carried(self, letter: Carry, service: Service) -> list[Incoming]:
         frames = [bytes(frame) for frame in letter.frames]

@@ -1,5 +1,5 @@
-"""What a leader does unasked: ending keys and sessions, beginning the control plane, and making the
-partitions that topics ask for.
+"""What a leader does unasked: ending keys, sessions and members of groups, beginning the control
+plane, and making the partitions that topics ask for.
 
 The one rule: nothing ends because a clock says so. The leader proposes an entry, and every replica
 acts when it applies it.
@@ -7,7 +7,7 @@ acts when it applies it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
 import msgpack
@@ -18,14 +18,18 @@ from shardnode.shard.entries import (
     CHECK_STATE,
     CONTROL_SET,
     EXPIRE_KEYS,
+    EXPIRE_MEMBERS,
     EXPIRE_SESSIONS,
+    GROUP_TOPICS,
     PARTITIONS_SET,
     encode_entry,
 )
+from shardnode.shard.groups import Place, encode_places
 from shardnode.shard.replica import Replica, Request
 from shardnode.shard.topics import Topics
 from shardnode.wire.placement import (
     CONTROL_PARTITION,
+    GROUP_PARTITION,
     KEY_VALUE_PARTITION,
     PlacementTable,
     initial_table,
@@ -39,6 +43,9 @@ SWEEP_EVERY_MS = 100
 
 SWEEP_KEYS_MAX = 1_000
 SESSIONS_EVERY_MS = 1_000
+
+MEMBERS_EVERY_MS = 200
+"""How often to look for silent members of groups: a fraction of the shortest time they may have."""
 
 SET_EVERY_MS = 500
 SET_PARTITIONS_MAX = 1_000
@@ -83,6 +90,10 @@ class Duties:
         self._check_due_ms = 0
         self._checked_index = 0
         self._begun_term = 0
+        self._members_due_ms = 0
+        self._places_due_ms = 0
+        self._leads_since = (0, 0)
+        """(term, its first stamp): nobody was silent before there was anybody to listen."""
 
     def due(self, now_ms: int, *, is_control: bool) -> None:
         """Propose what is due; a refusal is tried again the next time."""
@@ -96,6 +107,12 @@ class Duties:
         if now_ms >= self._check_due_ms:
             self._check_due_ms = now_ms + CHECK_EVERY_MS
             requests += self._check_state()
+        if now_ms >= self._members_due_ms:
+            self._members_due_ms = now_ms + MEMBERS_EVERY_MS
+            requests += self._silent_members()
+        if now_ms >= self._places_due_ms:
+            self._places_due_ms = now_ms + SET_EVERY_MS
+            requests += self._moved_topics()
         if self._topics().version > self._partitions_version and now_ms >= self._set_due_ms:
             self._set_due_ms = now_ms + SET_EVERY_MS
             requests += self._set_partitions()
@@ -116,6 +133,44 @@ class Duties:
         if first is None or first >= stamp:
             return []
         return [self._command(EXPIRE_SESSIONS, msgpack.packb([stamp, stamp - REMEMBER_MS]))]
+
+    def _silent_members(self) -> list[Request]:
+        groups, stamp, term = (
+            self._effects.coordination.groups,
+            self._stamp(),
+            self._replica.raft.term,
+        )
+        if self._leads_since[0] != term:
+            self._leads_since = (term, stamp)
+        since = self._leads_since[1]
+        first = groups.first_deadline(since) if len(groups) else None
+        if first is None or first >= stamp:
+            return []
+        return [self._command(EXPIRE_MEMBERS, msgpack.packb([stamp, since]), GROUP_PARTITION)]
+
+    def tell_topics(self, names: Collection[str]) -> list[str]:
+        """Let the groups know where these topics have their partitions, as far as they do not;
+        those of which nobody here has heard."""
+        known = dict(self._topics().items())
+        unknown = [name for name in names if name not in known]
+        news = self._moved_topics(names) if not unknown else []
+        if news:
+            self._replica.propose(news)
+        return unknown
+
+    def _moved_topics(self, names: Collection[str] = ()) -> list[Request]:
+        """What groups have to hear of their topics, and of these."""
+        groups, topics = self._effects.coordination.groups, self._topics()
+        read = groups.topics.union(names)
+        places = {
+            name: Place(topic.stream, topic.number, topic.partitions)
+            for name, topic in (topics.items() if read else ())
+            if name in read
+        }
+        if places == groups.places or topics.version < groups.topics_version:
+            return []
+        body = encode_places(topics.version, places)
+        return [self._command(GROUP_TOPICS, body, GROUP_PARTITION)]
 
     def _check_state(self) -> list[Request]:
         """Only when there is somebody to compare with, and something new to compare."""

@@ -7,6 +7,7 @@ index of the log; so redo after a crash starts exactly where effects end.
     raft                  nothing: an empty reply
     key-value             `keyvalue.KeyValue`, neighbouring entries together
     control               `control.Control`
+    groups                `coordination.Coordination`: consumer groups and their offsets
     of a stream           `streams.Streams`, one state machine for each
     any other             refused, without effect
 
@@ -29,7 +30,15 @@ from xxhash import xxh3_64_intdigest
 
 from shardnode.raft import RAFT_PARTITION, Entry
 from shardnode.shard.control import Control
-from shardnode.shard.entries import CHECK_STATE, PARTITIONS_SET, decode_entry, kind_of, refuse
+from shardnode.shard.coordination import Coordination
+from shardnode.shard.entries import (
+    CHECK_STATE,
+    PARTITIONS_SET,
+    decode_entry,
+    kind_of,
+    refuse,
+    stamp_of,
+)
 from shardnode.shard.keyvalue import Found, KeyValue
 from shardnode.shard.keyvalue_reads import FOUND_BYTES_MAX
 from shardnode.shard.machine import ReadPart
@@ -43,9 +52,14 @@ from shardnode.storage.engine import Engine, EngineOptions, Item, open_engine
 from shardnode.storage.errors import NoSpace, SnapshotCorrupt
 from shardnode.storage.failpoints import working_files
 from shardnode.storage.files import join
-from shardnode.wire.errors import InvalidRequest
+from shardnode.wire.errors import InvalidRequest, NotFound
 from shardnode.wire.frames import NO_CLIENT
-from shardnode.wire.placement import CONTROL_PARTITION, KEY_VALUE_PARTITION, PlacementTable
+from shardnode.wire.placement import (
+    CONTROL_PARTITION,
+    GROUP_PARTITION,
+    KEY_VALUE_PARTITION,
+    PlacementTable,
+)
 from shardnode.wire.replies import Changes, Page
 from shardnode.wire.requests import Scan, Watch
 
@@ -63,7 +77,7 @@ BEHIND_FACTOR = 8
 
 _KEYS = "keys"
 _EFFECTS = "effects"
-_PARTS = ("control", _EFFECTS, _KEYS, "keyvalue", "leases", "sessions", "topics")
+_PARTS = ("control", _EFFECTS, "groups", _KEYS, "keyvalue", "leases", "sessions", "topics")
 _LENGTH = Struct(">I")
 _PARTITION = attrgetter("partition")
 
@@ -79,6 +93,7 @@ class Effects:
         self.streams = streams
         self.keyvalue = KeyValue(engine)
         self.control = Control()
+        self.coordination = Coordination(self._end_of)
         self.applied_index = 0
         self.membership = b""
         self.partition_indexes: Mapping[int, int] = {}
@@ -119,6 +134,8 @@ class Effects:
                 answers = [self._control(entry.payload) for entry in run]
             elif partition == RAFT_PARTITION:
                 answers = [b""] * len(run)
+            elif partition == GROUP_PARTITION:
+                answers = self.coordination.apply(run, self.keyvalue.sessions)
             elif self.streams is not None:
                 answers = self.streams.apply(run, self.keyvalue.sessions)
             else:
@@ -129,7 +146,9 @@ class Effects:
 
     def _control(self, payload: bytes) -> bytes:
         if self.streams is not None and kind_of(payload) == PARTITIONS_SET:
-            return self.streams.set(decode_entry(payload).body)
+            reply = self.streams.set(decode_entry(payload).body)
+            self.coordination.partitions_left(self.streams.settings)
+            return reply
         command = decode_entry(payload)
         if command.client_id == NO_CLIENT:
             return self.control.apply([payload])[0]
@@ -156,6 +175,7 @@ class Effects:
         self.applied_index = run[-1].index
         if partition != RAFT_PARTITION:
             self._partitions[partition] = run[-1].partition_index
+            self.keyvalue.seen(stamp_of(run[-1].payload))
 
     # -- reading ------------------------------------------------------------------------------
 
@@ -180,6 +200,11 @@ class Effects:
     def due(self, stamp_ms: int, limit: int) -> tuple[list[bytes], list[int]]:
         """Keys and versions for EXPIRE_KEYS. The same ones until that has been applied."""
         return self.keyvalue.due(stamp_ms, limit)
+
+    def _end_of(self, namespace: int) -> int:
+        if self.streams is None:
+            raise NotFound("expected a partition of this shard, which keeps no streams")
+        return self.streams.mark_of(namespace).end_offset
 
     @property
     def sessions(self) -> SessionTable:
@@ -313,6 +338,7 @@ class Effects:
             _EFFECTS: bytes(effects),
             "control": self.control.encode(),
             "topics": self.control.topics.encode(),
+            "groups": self.coordination.encode(),
             **({} if self.streams is None else {STREAMS: self.streams.encode()}),
             **self.keyvalue.blobs(),
         }
@@ -331,6 +357,7 @@ class Effects:
         self._flushed = (self.applied_index, self.membership)
         self.control.load(self.engine.blob("control"))
         self.control.topics = Topics.decode(self.engine.blob("topics"))
+        self.coordination.load(self.engine.blob("groups"))
         if self.streams is not None:
             self.streams.load(self.engine.blob(STREAMS))
 

@@ -37,6 +37,17 @@ PARTITIONS_SET = 0x7F20
 """Body: msgpack [version of the topics, [[namespace, settings], …], whether these are the last].
 For the control partition: stream partitions of this shard exist from here on; with nil, no more."""
 
+STREAM_TRIM = 0x7F21
+"""Body: msgpack first offset. For a stream partition: what is below it is no more."""
+
+GROUP_TOPICS = 0x7F30
+"""Body: msgpack [version of the topics, [[topic, [stream, topic, partitions]], …]]: where those
+that groups of this shard read have their partitions."""
+
+EXPIRE_MEMBERS = 0x7F31
+"""Body: msgpack [now_ms, since_ms]. Members of groups that were silent for their time are given up;
+a leader has listened since then."""
+
 _HEADER = Struct(">QHH16sQQ")
 HEADER_BYTES = _HEADER.size
 
@@ -85,6 +96,11 @@ def decode_entry(payload: bytes) -> Command:
 def kind_of(payload: bytes) -> int:
     """The kind of an entry, without a look at the rest."""
     return int.from_bytes(payload[8:10], "big")
+
+
+def stamp_of(payload: bytes) -> int:
+    """The stamp of an entry, without a look at the rest."""
+    return int.from_bytes(payload[:8], "big")
 
 
 def accept(body: bytes) -> bytes:

@@ -6,6 +6,7 @@ never takes more memory than they have. Consensus has its own codec; here are th
     Hello   at first boot: I have nothing; do you?
     Check   the hash of my state at an index
     Carry   a request of a client that knows one node only, for the leader; and its reply
+    Trims   what the master of partitions decided, for the leader: where they are to begin
     Pull    send me a piece of a snapshot
     Piece   here it is
 
@@ -28,9 +29,11 @@ _PIECE = Struct(">QQB")
 _HELLO = Struct(">BB")
 _CHECK = Struct(">QQ")
 _CARRY = Struct(">QBB")
+_TRIMS = Struct(">Q")
+_TRIM = Struct(">QQ")
 _LENGTH = Struct(">I")
 
-_KIND_HELLO, _KIND_PULL, _KIND_PIECE, _KIND_CHECK, _KIND_CARRY = 1, 2, 3, 4, 5
+_KIND_HELLO, _KIND_PULL, _KIND_PIECE, _KIND_CHECK, _KIND_CARRY, _KIND_TRIMS = 1, 2, 3, 4, 5, 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +70,19 @@ class Carry:
     frames: Sequence[bytes | memoryview]
 
 
-Letter = Message | Pull | Piece | Hello | Check | Carry
+@dataclass(frozen=True, slots=True)
+class Trims:
+    """Partitions are to begin at these offsets, as of a stamp of the sender."""
+
+    cluster: int
+    source: int
+    target: int
+    stamp_ms: int
+    trims: Sequence[tuple[int, int]]
+    """(namespace, offset)."""
+
+
+Letter = Message | Pull | Piece | Hello | Check | Carry | Trims
 
 
 def encode(letter: Letter) -> bytes:
@@ -81,6 +96,9 @@ def encode(letter: Letter) -> bytes:
         return _HEAD.pack(MAGIC, _KIND_CHECK, *envelope) + _CHECK.pack(letter.index, letter.digest)
     if isinstance(letter, Carry):
         return _HEAD.pack(MAGIC, _KIND_CARRY, *envelope) + _pack_carry(letter)
+    if isinstance(letter, Trims):
+        pairs = [_TRIMS.pack(letter.stamp_ms), *(_TRIM.pack(*each) for each in letter.trims)]
+        return _HEAD.pack(MAGIC, _KIND_TRIMS, *envelope) + b"".join(pairs)
     if isinstance(letter, Pull):
         fields = _PULL.pack(letter.snapshot, letter.offset, letter.size, letter.doubt)
         return _HEAD.pack(MAGIC, _KIND_PULL, *envelope) + fields
@@ -107,6 +125,10 @@ def decode(data: bytes) -> Letter:
         if is_reply <= 1:
             frames = _split(rest[_CARRY.size :], count)
             return Carry(cluster, source, target, token, bool(is_reply), frames)
+    elif kind == _KIND_TRIMS and len(rest) % _TRIM.size == _TRIMS.size:
+        trims = list(_TRIM.iter_unpack(rest[_TRIMS.size :]))
+        (stamp_ms,) = _TRIMS.unpack_from(rest)
+        return Trims(cluster, source, target, stamp_ms, trims)
     elif kind == _KIND_PULL and len(rest) == _PULL.size:
         snapshot, offset, size, doubt = _PULL.unpack(rest)
         if doubt <= 1:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from shardnode.wire.codec import Body
 from shardnode.wire.errors import InvalidRequest, WrongShard
 from shardnode.wire.frames import PLACE_FOR_ME, Request
+from shardnode.wire.groups import OffsetClaim, OffsetCommit, OffsetFetch
 from shardnode.wire.kinds import SHARD_ADDRESSED, Flag, Kind
 from shardnode.wire.placement import PlacementTable, slot_of_partition
 from shardnode.wire.requests import Cas, DeleteMany, Get, GetMany, Put, PutMany, Transact
@@ -32,10 +33,15 @@ def keys_of(body: Body) -> Sequence[bytes]:
 
 
 def shards_of(body: Body, table: PlacementTable) -> set[int]:
-    """The shards that own what a request names: its keys, or the partition of a stream."""
+    """The shards that own what a request names: its keys, partitions of streams, or a group."""
     namespace = getattr(body, "namespace", None)
     if isinstance(namespace, int):
         return {table.shard_of_slot(slot_of_partition(namespace))}
+    if isinstance(body, OffsetCommit | OffsetClaim | OffsetFetch):
+        return {table.shard_of_slot(slot_of_partition(each)) for each in body.namespaces}
+    group = getattr(body, "group", None)
+    if isinstance(group, str):
+        return {table.shard_of_key(group.encode())}
     return set(map(table.shard_of_key, keys_of(body)))
 
 

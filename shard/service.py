@@ -10,16 +10,19 @@ the loop in `worker.py` does the rest.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from shardnode.raft import Refused, Role
 from shardnode.shard.control import TOPIC_KINDS, Wish
+from shardnode.shard.coordination import GROUP_READS, GROUP_WRITES
 from shardnode.shard.duties import NOBODY, Duties
 from shardnode.shard.entries import encode_entry, split_reply
 from shardnode.shard.handing import HandOvers
 from shardnode.shard.legacy import Carry, Forward, Legacy
 from shardnode.shard.owners import SESSIONS, check_owner
 from shardnode.shard.replica import Fate, Replica, Request
+from shardnode.shard.retention import AHEAD_MS_MAX, Retention, Trim, trim_request
 from shardnode.shard.settings import WorkerSettings, check_endpoint
 from shardnode.shard.stamps import Stamps
 from shardnode.shard.stream_reads import StreamReads
@@ -36,9 +39,11 @@ from shardnode.wire.errors import (
 )
 from shardnode.wire.frames import NO_CLIENT, parse_request, return_address
 from shardnode.wire.frames import Request as WireRequest
+from shardnode.wire.groups import GroupDescribe, GroupJoin, GroupList, OffsetFetch, OffsetsFound
 from shardnode.wire.kinds import Consistency, Flag, Kind
 from shardnode.wire.placement import (
     CONTROL_PARTITION,
+    GROUP_PARTITION,
     KEY_VALUE_PARTITION,
     PlacementTable,
     initial_table,
@@ -51,12 +56,16 @@ from shardnode.wire.streams import Append, OffsetLookup, Read
 if TYPE_CHECKING:
     from shardnode.shard.effects import Effects
     from shardnode.shard.lanes import Incoming
+    from shardnode.shard.letters import Trims
     from shardnode.shard.streams import Streams
 
 WRITES = SESSIONS | {Kind.PUT, Kind.PUT_MANY, Kind.DELETE_MANY, Kind.CAS, Kind.TRANSACT}
 CONTROL = frozenset((Kind.MEMBER_ADD, Kind.MEMBER_REMOVE, Kind.REBALANCE))
 TOPIC_READS = frozenset((Kind.TOPIC_DESCRIBE, Kind.TOPIC_LIST))
-READS = frozenset((Kind.GET, Kind.GET_MANY, Kind.SCAN, Kind.READ, Kind.OFFSET_LOOKUP))
+READS = GROUP_READS | {Kind.GET, Kind.GET_MANY, Kind.SCAN, Kind.READ, Kind.OFFSET_LOOKUP}
+
+Suggest = Callable[[int, Sequence[Trim]], None]
+"""(stamp, trims): where partitions are to begin, for the leader."""
 
 
 class Service:
@@ -73,6 +82,7 @@ class Service:
         forward: Forward,
         carry: Carry,
         status: Callable[[], bytes],
+        suggest: Suggest = lambda *_: None,
     ) -> None:
         self.settings = settings
         self.replica = replica
@@ -86,6 +96,7 @@ class Service:
         self.watches = Watches(effects, self.desk)
         self.stream_reads = StreamReads(replica, effects, self.desk)
         self.hand_overs = HandOvers(replica, self.desk)
+        self.retention = Retention(replica.raft)
         self.wish = Wish(settings.nodes_version, settings.nodes)
         """The nodes that are wanted, as the supervisor last said."""
         self.topics = Topics()
@@ -101,7 +112,9 @@ class Service:
             table=lambda: self.table,
         )
         self._stamps = Stamps(wall_ms)
+        self._wall_ms = wall_ms
         self._status = status
+        self._suggest = suggest
         self._token = NOBODY
         self._proposals: list[tuple[Waiting, Request]] = []
         self._waiting: dict[int, Waiting] = {}
@@ -133,6 +146,8 @@ class Service:
                 self._ask(readers, lease)
         if self.replica.raft.role is Role.LEADER:
             self.duties.due(now_ms, is_control=self.settings.shard == 0)
+        if self.effects.streams is not None:
+            self._look_at_retention(self.effects.streams, now_ms)
 
     def _take_one(self, message: Incoming) -> None:
         request = parse_request(message.frames)
@@ -148,6 +163,8 @@ class Service:
             self._take_write(waiting, request, KEY_VALUE_PARTITION)
         elif isinstance(body, Append):
             self._take_append(waiting, request, body)
+        elif kind in GROUP_WRITES:
+            self._take_group(waiting, request)
         elif kind in READS or (kind in TOPIC_READS and self.settings.shard == LEGACY_SHARD):
             self._take_read(waiting)
         elif isinstance(body, Watch):
@@ -184,6 +201,20 @@ class Service:
         self._streams().of(ask.namespace)
         ask.opened()
         self._take_write(waiting, request, ask.namespace)
+
+    def _take_group(self, waiting: Waiting, request: WireRequest) -> None:
+        """Who joins reads topics, and the state of a group knows no more of them than a leader has
+        said in the log."""
+        self._streams()
+        if isinstance(waiting.body, GroupJoin):
+            self.replica.raft.require_leader()
+            unknown = self.duties.tell_topics(waiting.body.topics)
+            if unknown:
+                raise Unavailable(
+                    f"shard {self.settings.shard} has not heard of topic {unknown[0]}; if it was"
+                    " just created, try again, else create it first"
+                )
+        self._take_write(waiting, request, GROUP_PARTITION)
 
     def _streams(self) -> Streams:
         if self.effects.streams is None:
@@ -240,6 +271,33 @@ class Service:
         for waiting, request in proposals:
             self._waiting[request.token] = waiting
 
+    # -- retention ----------------------------------------------------------------------------
+
+    def _look_at_retention(self, streams: Streams, now_ms: int) -> None:
+        """Decide for the partitions of which this replica is the master."""
+        leads = self.replica.raft.role is Role.LEADER
+        stamp_ms = self._stamp() if leads else max(self.effects.stamp, self._wall_ms())
+        trims = self.retention.due(streams, stamp_ms, now_ms)
+        if trims and leads:
+            self.trim(trims)
+        elif trims:
+            self._suggest(stamp_ms, trims)
+
+    def take_trims(self, letter: Trims) -> None:
+        """A master that follows us has decided."""
+        if self.replica.raft.role is not Role.LEADER:
+            return
+        if letter.stamp_ms > self._stamp() + AHEAD_MS_MAX:
+            self.counters["trims_ahead"] += 1
+        else:
+            self.trim([Trim(*each) for each in letter.trims])
+
+    def trim(self, trims: Sequence[Trim]) -> None:
+        """Let partitions begin later; a refusal is tried again the next time."""
+        stamp_ms = self._stamp()
+        with suppress(Refused):
+            self.replica.propose([trim_request(NOBODY, stamp_ms, each) for each in trims])
+
     # -- reads --------------------------------------------------------------------------------
 
     def _take_read(self, waiting: Waiting) -> None:
@@ -271,6 +329,13 @@ class Service:
                 packed = effects.control.topics.describe(body.name).encode()
             elif isinstance(body, TopicList):
                 packed = effects.control.topics.list(body).encode()
+            elif isinstance(body, OffsetFetch):
+                found = effects.coordination.offsets.fetch(body.group, body.namespaces)
+                packed = OffsetsFound(found).encode()
+            elif isinstance(body, GroupDescribe):
+                packed = effects.coordination.groups.describe(body.group).encode()
+            elif isinstance(body, GroupList):
+                packed = effects.coordination.groups.page(body.after, body.limit).encode()
             elif isinstance(body, OffsetLookup):
                 packed = self.stream_reads.find(self._streams(), body).encode()
             elif isinstance(body, Get):

@@ -2,6 +2,7 @@
 
     PARTITIONS_SET          partitions exist from now on, or no more
     APPEND                  its batch goes to the partition's log, as the bytes that came
+    STREAM_TRIM             the partition begins at a later offset: retention
 
 The one rule: a partition's state is its mark, and what was applied is what the mark says. Files are
 written behind it and synced before a transaction of the engine keeps the mark; after a crash they
@@ -14,19 +15,19 @@ are whole again when a snapshot replaces them. The other partitions know nothing
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgpack
 
 from shardnode.raft import Entry
-from shardnode.shard.entries import Command, accept, decode_entry, refuse
+from shardnode.shard.entries import accept, decode_entry, refuse
 from shardnode.shard.once import run_once
 from shardnode.shard.sessions import SessionTable
+from shardnode.shard.stream import Last, Stream, run
 from shardnode.storage.errors import Corrupt as Corrupted
-from shardnode.storage.errors import NoSpace, OffsetPastEnd, OffsetTrimmed
+from shardnode.storage.errors import OffsetPastEnd, OffsetTrimmed
 from shardnode.storage.files import Files, join
 from shardnode.storage.partition_log import (
     NOTHING,
@@ -39,86 +40,14 @@ from shardnode.storage.partition_log import (
 )
 from shardnode.wire.errors import (
     Compacted,
-    Conflict,
     Corrupt,
     InvalidRequest,
     NotFound,
     ShardnodeError,
 )
 from shardnode.wire.frames import NO_CLIENT
-from shardnode.wire.kinds import Kind
-from shardnode.wire.streams import Append, Appended
 
 PARTITIONS_DIRECTORY = "partitions"
-PRODUCERS_MAX = 1_000
-"""Remembered in one partition; who appended longest ago is forgotten first."""
-
-
-class Last(NamedTuple):
-    """The last batch of one producer."""
-
-    sequence: int
-    offset: int
-    stamp_ms: int
-
-
-class Stream:
-    """One partition."""
-
-    def __init__(self, namespace: int, settings: Mapping[str, Any], mark: Mark) -> None:
-        self.namespace = namespace
-        self.settings = dict(settings)
-        self.mark = mark
-        """Where the partition stands; its files may be behind."""
-        self.producers: dict[bytes, Last] = {}
-        self.log: PartitionLog | None = None
-        self.damage = ""
-        """Why it is fenced; empty when it is not."""
-        self.unwritten: list[Batch] = []
-        """What there was no room for on the disk yet."""
-        self.work: SyncWork | None = None
-        self.tail: deque[Batch] | None = None
-        """The last batches, when the partition's policy asks for more than a majority."""
-
-    def append(self, batch: Batch) -> None:
-        """The mark moves on; the bytes follow with `write`."""
-        self.unwritten.append(batch)
-        if self.tail is not None:
-            self.tail.append(batch._replace(payload=b""))
-        self.mark = self.mark._replace(
-            index=batch.index,
-            log_index=batch.log_index,
-            stamp_ms=max(batch.stamp_ms, self.mark.stamp_ms),
-            end_offset=batch.offset + batch.count,
-        )
-
-    def write(self) -> bool:
-        """Bring the files up to the mark; False when there is no room for it."""
-        if self.log is None:
-            self.unwritten.clear()
-            return True
-        if self.unwritten:
-            try:
-                self.log.append(self.unwritten)
-            except NoSpace:
-                return False
-            self.unwritten.clear()
-        self.mark = self.log.mark
-        return True
-
-    def end_before(self, log_index: int) -> int:
-        """Behind the last message that an entry below `log_index` brought; of what is not below it
-        all must be in `tail`."""
-        while self.tail and self.tail[0].log_index < log_index:
-            self.tail.popleft()
-        return self.tail[0].offset if self.tail else self.mark.end_offset
-
-    def fence(self, why: str) -> None:
-        """Its files are of no use."""
-        self.damage = why
-        if self.log is not None:
-            self.log.close()
-            self.log = None
 
 
 class Streams:
@@ -198,8 +127,9 @@ class Streams:
         stream = self._streams.get(entries[0].partition)
         if stream is None:
             return [_NO_SUCH_PARTITION] * len(entries)
+        before = stream.mark
         replies = [self._apply(stream, entry, sessions) for entry in entries]
-        if stream.unwritten:
+        if stream.mark is not before:
             stream.write()
             self._dirty.add(stream.namespace)
             self.grown.add(stream.namespace)
@@ -211,8 +141,8 @@ class Streams:
         except ShardnodeError as error:
             return refuse(error)
         if command.client_id == NO_CLIENT:
-            return _run(stream, entry, command)
-        return run_once(sessions, command, lambda: _run(stream, entry, command))
+            return run(stream, entry, command)
+        return run_once(sessions, command, lambda: run(stream, entry, command))
 
     # -- reading ------------------------------------------------------------------------------
 
@@ -224,6 +154,17 @@ class Streams:
         if stream.damage:
             raise Corrupt(f"partition {namespace:#x} is fenced: {stream.damage}")
         return stream
+
+    def get(self, namespace: int) -> Stream | None:
+        """A partition, damaged or not."""
+        return self._streams.get(namespace)
+
+    def mark_of(self, namespace: int) -> Mark:
+        """Where a partition stands, damaged or not: the same on every replica."""
+        stream = self._streams.get(namespace)
+        if stream is None:
+            raise NotFound(f"expected a partition of this shard, found namespace {namespace:#x}")
+        return stream.mark
 
     def read(self, namespace: int, offset: int, *, end: int, bytes_max: int) -> list[Batch]:
         """Batches from the one that holds `offset`, of those that end at or below `end`. Damage
@@ -237,7 +178,7 @@ class Streams:
         except OffsetPastEnd as error:
             raise InvalidRequest(str(error)) from error
         except Corrupted as error:
-            self._fence(stream, str(error))
+            self.fence(stream, str(error))
             raise Corrupt(f"partition {namespace:#x} is fenced: {error}") from error
         return [batch for batch in found if batch.offset + batch.count <= end]
 
@@ -343,10 +284,11 @@ class Streams:
                 self.files, path, options, durable=stream.mark, handles=self._handles
             )
         except Corrupted as error:
-            self._fence(stream, f"{type(error).__name__}: {error}")
+            self.fence(stream, f"{type(error).__name__}: {error}")
         return stream
 
-    def _fence(self, stream: Stream, why: str) -> None:
+    def fence(self, stream: Stream, why: str) -> None:
+        """Nobody uses this partition any more; it is named."""
         stream.fence(why)
         self.damage = self.damage or f"partition {stream.namespace:#x} is fenced: {why}"
 
@@ -385,37 +327,6 @@ def directory_of(shard: str, generation: int, namespace: int) -> str:
     """Where a partition has its files. A snapshot brings a new generation of all of them."""
     path = join(join(shard, PARTITIONS_DIRECTORY), f"{generation:08}")
     return join(path, f"{namespace:016x}")
-
-
-def _run(stream: Stream, entry: Entry, command: Command) -> bytes:
-    """One command; whatever is wrong with it is a reply."""
-    try:
-        if command.kind != Kind.APPEND:
-            raise InvalidRequest(f"expected a request of a stream, found kind {command.kind}")
-        ask = Append.decode(command.body)
-        return accept(_append(stream, entry, command, ask).encode())
-    except ShardnodeError as error:
-        return refuse(error)
-
-
-def _append(stream: Stream, entry: Entry, command: Command, ask: Append) -> Appended:
-    last = stream.producers.get(ask.producer) if ask.producer else None
-    if last is not None and ask.producer_sequence <= last.sequence:
-        if ask.producer_sequence == last.sequence:
-            return Appended(last.offset, last.stamp_ms)
-        raise Conflict(
-            f"expected a sequence above {last.sequence} of producer {ask.producer!r}, found"
-            f" {ask.producer_sequence}; number each batch once, upwards"
-        )
-    stamp_ms = max(command.stamp_ms, stream.mark.stamp_ms)
-    offset = stream.mark.end_offset
-    stream.append(Batch(entry.partition_index, entry.index, offset, ask.count, stamp_ms, ask.batch))
-    if ask.producer:
-        stream.producers.pop(ask.producer, None)
-        stream.producers[ask.producer] = Last(ask.producer_sequence, offset, stamp_ms)
-        if len(stream.producers) > PRODUCERS_MAX:
-            del stream.producers[next(iter(stream.producers))]
-    return Appended(offset, stamp_ms)
 
 
 def _sync(works: Iterable[SyncWork]) -> None:

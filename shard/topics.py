@@ -30,6 +30,13 @@ class Topic:
     retention_ms: int
     retention_bytes: int
     created_at_ms: int
+    segment_bytes: int = 0
+    """Of its partitions' files, which never changes, so that they are the same on all replicas."""
+
+
+SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX = 64 << 10, 64 << 20
+RETAINED_SEGMENTS = 4
+"""Retention by size goes by whole segments: they are at most this part of what is kept."""
 
 
 class Topics:
@@ -64,7 +71,13 @@ class Topics:
         self._streams[name] = stream
         self._next_topic[stream] = number + 1
         self._topics[ask.name] = Topic(
-            stream, number, ask.partitions, ask.retention_ms, ask.retention_bytes, stamp_ms
+            stream,
+            number,
+            ask.partitions,
+            ask.retention_ms,
+            ask.retention_bytes,
+            stamp_ms,
+            segment_bytes_of(ask.retention_bytes),
         )
         self.version += 1
         return self.describe(ask.name)
@@ -134,6 +147,7 @@ class Topics:
             settings = {
                 "retention_ms": topic.retention_ms,
                 "retention_bytes": topic.retention_bytes,
+                "segment_bytes": topic.segment_bytes,
             }
             for partition in range(topic.partitions):
                 namespace = pack_namespace(topic.stream, topic.number, partition)
@@ -164,6 +178,13 @@ class Topics:
             topics._streams, topics._next_topic = dict(streams), dict(numbers)
             topics._topics = {name: Topic(*rest) for name, *rest in rows}
         return topics
+
+
+def segment_bytes_of(retention_bytes: int) -> int:
+    """How large the files of a partition are to be."""
+    if not retention_bytes:
+        return SEGMENT_BYTES_MAX
+    return min(max(retention_bytes // RETAINED_SEGMENTS, SEGMENT_BYTES_MIN), SEGMENT_BYTES_MAX)
 
 
 def _check(name: str, limit: int, found: int) -> None:

@@ -253,6 +253,7 @@ class Worker:
             forward=self._lanes.forward,
             carry=company.carry if company is not None else _nowhere,
             status=lambda: status_found(self),
+            suggest=company.suggest if company is not None else _nobody,
         )
         if company is not None:
             self.service.wish = company.wish
@@ -445,5 +446,5 @@ def _nowhere(*_: object) -> bool:
     return False
 
 
-def _nobody(_: object) -> None:
+def _nobody(*_: object) -> None:
     """A group of one has nobody to write to."""

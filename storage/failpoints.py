@@ -40,6 +40,7 @@ _KINDS = {
     "log": "a file of the log",
     "superblock": "a copy of the superblock",
     "snapshot": "a file of a snapshot",
+    "partition": "a file of the log of a stream partition",
     "other": "any other file of a shard",
 }
 _OPERATIONS = {
@@ -54,6 +55,7 @@ _OPERATIONS = {
 _NEVER = {f"superblock.{each}" for each in ("truncate", "allocate", "sync_dir", "remove")} | {
     f"snapshot.{each}" for each in ("truncate", "allocate")
 }
+_NEVER |= {f"partition.{each}" for each in ("allocate", "rename")}
 
 
 def _list_points() -> Iterator[tuple[str, str]]:
@@ -253,7 +255,7 @@ def kind_of(path: str) -> str:
     name = parts[1] if len(parts) > 1 else ""
     if name.startswith("superblock."):
         return "superblock"
-    return {"log": "log", "snapshots": "snapshot"}.get(name, "other")
+    return {"log": "log", "snapshots": "snapshot", "partitions": "partition"}.get(name, "other")
 
 
 @cache

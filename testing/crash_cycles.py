@@ -32,8 +32,15 @@ from shardnode.client import AsyncClient, ShardnodeError
 from shardnode.storage.failpoints import FAILPOINTS
 from shardnode.testing.cluster import Cluster
 from shardnode.testing.cluster_node import ClusterNode, NodeFailed
-from shardnode.testing.crash_load import Writer, keys_of, read_all, run_for
+from shardnode.testing.crash_load import TIMEOUT_S, Writer, keys_of, read_all, run_for
 from shardnode.testing.crash_model import Model
+from shardnode.testing.crash_streams import (
+    PARTITIONS,
+    Producer,
+    StreamModel,
+    compare_streams,
+    produce,
+)
 
 SETTINGS = {
     "storage": {
@@ -62,6 +69,8 @@ TIMES = {
     "log.write": 150,
     "log.sync.": 150,
     "superblock": 8,
+    "partition.write": 100,
+    "partition.sync.": 10,
     "snapshot.build": 1,
     "snapshot.write": 6,
     "snapshot.sync.": 6,
@@ -140,6 +149,7 @@ class Cycles:
         self._points = list(points)
         self._cluster = Cluster(nodes=1, shards=SHARDS, settings=SETTINGS, proxied=False)
         self._model = new_model()
+        self._streams = [StreamModel() for _ in range(PARTITIONS)]
         self._shard_of: Callable[[bytes], int] | None = None
         self._must_compare = False
         self._has_torn = False
@@ -172,6 +182,7 @@ class Cycles:
             # Not the same place: a process that builds a snapshot may outlive its worker a little.
             node.data = node.data.with_name(f"n{node.id}-{self.result.cycles}")
             self._model = new_model()
+            self._streams = [StreamModel() for _ in range(PARTITIONS)]
         self.result.cycles += 1
         node.failpoints = plan.failpoint
         node.log_file.unlink(missing_ok=True)
@@ -211,6 +222,7 @@ class Cycles:
             try:
                 self._shard_of = (await client.topology()).table.shard_of_key
                 found = await read_all(client)
+                wrong = await compare_streams(client, self._streams)
             except ShardnodeError as error:
                 if not plan.failpoint:
                     self._wrong(f"it cannot be read: {error!r}")
@@ -218,7 +230,7 @@ class Cycles:
                 return False
         self._must_compare = False
         self.result.compared += 1
-        self.result.problems += self._model.compare(found)
+        self.result.problems += self._model.compare(found) + wrong
         return not self.result.problems
 
     async def _load(self, node: ClusterNode, plan: Plan) -> None:
@@ -228,13 +240,20 @@ class Cycles:
             Writer(self._model, number, tag, Random(self._random.random()))
             for number in range(WRITERS)
         ]
+        producers = [
+            Producer(model, partition, tag, Random(self._random.random()))
+            for partition, model in enumerate(self._streams)
+        ]
+        work = [writer.run(node.address, self._shard_of) for writer in writers]
+        work.append(produce(node.address, producers, TIMEOUT_S))
         over = asyncio.Event()
         watching = asyncio.create_task(self._watch(node, plan, over))
-        await run_for(writers, node.address, self._shard_of, over)
+        await run_for(work, over)
         watching.cancel()
-        for writer in writers:
-            self.result.problems += writer.problems
-            self.result.outcomes += writer.outcomes
+        loads: list[Writer | Producer] = [*writers, *producers]
+        for each in loads:
+            self.result.problems += each.problems
+            self.result.outcomes += each.outcomes
 
     async def _watch(self, node: ClusterNode, plan: Plan, over: asyncio.Event) -> None:
         """Ends the load in time, or soon after the death of a worker."""

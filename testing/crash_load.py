@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from random import Random
 
 from shardnode.client import AsyncClient, Conflict, ShardnodeError
@@ -159,11 +159,9 @@ async def read_all(client: AsyncClient) -> dict[bytes, tuple[bytes | None, int]]
     return {entry.key: (entry.value, entry.version) async for entry in client.scan(prefix=PREFIX)}
 
 
-async def run_for(
-    writers: Sequence[Writer], address: str, shard_of: ShardOf, over: asyncio.Event
-) -> None:
-    """All writers until `over`; what is under way then is left without an answer."""
-    tasks = [asyncio.create_task(writer.run(address, shard_of)) for writer in writers]
+async def run_for(work: Sequence[Coroutine[None, None, None]], over: asyncio.Event) -> None:
+    """All of it until `over`; what is under way then is left without an answer."""
+    tasks = [asyncio.create_task(each) for each in work]
     ended = asyncio.create_task(over.wait())
     await asyncio.wait([ended, *tasks], return_when=asyncio.FIRST_COMPLETED)
     while not over.is_set() and not all(task.done() for task in tasks):

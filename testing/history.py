@@ -15,9 +15,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -179,18 +178,3 @@ def load(path: Path) -> list[Operation]:
                     values[name] = values[name].encode("latin-1")
             operations.append(Operation(**values))
     return operations
-
-
-def longest_gap_s(operations: Sequence[Operation], shard: int, begin_ns: int, end_ns: int) -> float:
-    """The longest time between two moments in which a write of a shard was acknowledged."""
-    moments = [
-        operation.returned_ns
-        for operation in operations
-        if operation.shard == shard
-        and operation.is_write
-        and operation.status == "ok"
-        and operation.returned_ns is not None
-        and begin_ns <= operation.returned_ns <= end_ns
-    ]
-    marks = [begin_ns, *sorted(moments), end_ns]
-    return max(after - before for before, after in pairwise(marks)) / 1e9

@@ -13,14 +13,13 @@ order within one worker is an order for everybody.
 from __future__ import annotations
 
 import asyncio
-import threading
-import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
 from random import Random
-from typing import Self
 
 from shardnode.client import AsyncClient, Client, Do, If, InvalidRequest, ShardnodeError
-from shardnode.testing.history import Operation, Recorder, longest_gap_s
+from shardnode.testing.history import Operation, Recorder
+from shardnode.testing.load_base import BaseLoad, Recorded
 
 MIX = {"put": 4, "get": 4, "cas": 3, "delete": 1, "plain delete": 1, "swap": 3, "get swapped": 1}
 """How often each kind comes up."""
@@ -33,8 +32,8 @@ LEASE_READS = 0.3
 """The part of reads that go without a round: they promise the same."""
 
 
-class Load:
-    """Runs in a thread of its own between `start` and `stop`."""
+class Load(BaseLoad):
+    """Keys are put, read, swapped and deleted."""
 
     def __init__(
         self,
@@ -55,14 +54,19 @@ class Load:
         self.recorder = Recorder()
         self.keys = self._choose_keys(prefix, keys_per_shard)
         """Shard → its keys. Of each, `/a` and `/b` are the cells of one that is only swapped."""
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="load", daemon=True)
-        self._error: BaseException | None = None
+        super().__init__(sorted(self.keys))
 
     @property
     def operations(self) -> list[Operation]:
         """What was recorded so far."""
         return self.recorder.operations
+
+    @property
+    def recorded(self) -> Sequence[Recorded]:
+        return self.recorder.operations
+
+    def save(self, path: Path) -> None:
+        self.recorder.save(path)
 
     def _choose_keys(self, prefix: str, count: int) -> dict[int, list[bytes]]:
         with Client(self._addresses, timeout=30.0) as client:
@@ -78,51 +82,9 @@ class Load:
             number += 1
         return keys
 
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        """No new operations; wait for those under way."""
-        self._stopping.set()
-        self._thread.join()
-        if self._error is not None:
-            raise self._error
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self._stopping.set()
-        self._thread.join()
-
-    def longest_gap_s(self, begin_ns: int, end_ns: int | None = None) -> dict[int, float]:
-        """Shard → the longest time without an acknowledged write."""
-        until_ns = time.monotonic_ns() if end_ns is None else end_ns
-        operations = list(self.operations)
-        return {shard: longest_gap_s(operations, shard, begin_ns, until_ns) for shard in self.keys}
-
-    def wait_acknowledged(self, count: int = 1, timeout: float = 30.0) -> None:
-        """Until so many more writes of every shard were acknowledged."""
-        begin, deadline = len(self.operations), time.monotonic() + timeout
-        while True:
-            fresh = [o for o in self.operations[begin:] if o.is_write and o.status == "ok"]
-            missing = [s for s in self.keys if sum(o.shard == s for o in fresh) < count]
-            if not missing:
-                return
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"shards {missing} acknowledged too little within {timeout} s")
-            time.sleep(0.02)
-
     # In the thread.
 
-    def _run(self) -> None:
-        try:
-            asyncio.run(self._run_all())
-        except BaseException as error:  # the main thread raises it from `stop`
-            self._error = error
-
-    async def _run_all(self) -> None:
+    async def work(self) -> None:
         shards = sorted(self.keys)
         await asyncio.gather(
             *(self._work(number, shards[number % len(shards)]) for number in range(self._workers))
@@ -134,7 +96,7 @@ class Load:
         first = number % len(self._addresses)  # not all of them ask the same node for the way
         addresses = self._addresses[first:] + self._addresses[:first]
         async with AsyncClient(addresses, timeout=self._timeout) as client:
-            while not self._stopping.is_set():
+            while not self.stopping:
                 await worker.step(client, worker.random.choice(self.keys[shard]), kinds)
                 await asyncio.sleep(worker.random.uniform(0, 2 * self._pause_s))
 

@@ -1,6 +1,7 @@
 """`scripts/soak`: a real cluster under load, one random fault after another, judged all the while.
 
     scripts/soak --minutes 10 --faults kill,pause,partition --seed 7
+    scripts/soak --minutes 10 --load streams --faults kill,partition
 
 The one rule: a soak ends with 0 only if every answer could be explained, all replicas agreed after
 each round, and writes went on in time after every fault. Otherwise what is needed to find out why
@@ -16,15 +17,25 @@ import shutil
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
+from typing import Any
 
+from shardnode.testing.checkers import Finding
 from shardnode.testing.cluster import Cluster
 from shardnode.testing.load import Load
+from shardnode.testing.load_base import BaseLoad
 from shardnode.testing.load_judge import judge
 from shardnode.testing.soak_faults import ASYMMETRIC, FAULTS, NEVER_S
+from shardnode.testing.stream_load import StreamLoad, judge_stream
+
+LOADS: dict[str, tuple[Callable[..., Any], Callable[[Cluster, Any], list[Finding]]]] = {
+    "keys": (Load, judge),
+    "streams": (StreamLoad, judge_stream),
+}
+"""What is done to the cluster meanwhile, and who judges it."""
 
 FAULTS_PER_ROUND = 8
 """Then the load stops and all is judged; a new one has new keys."""
@@ -48,11 +59,14 @@ class Result:
 class Soak:
     """One run."""
 
-    def __init__(self, names: Sequence[str], seed: int, nodes: int, shards: int) -> None:
+    def __init__(
+        self, names: Sequence[str], seed: int, nodes: int, shards: int, load: str = "keys"
+    ) -> None:
         self._names = list(names)
         self._deck: list[str] = []
         self._random = Random(seed)
         self._seed = seed
+        self._make, self._judge = LOADS[load]
         self._cluster = Cluster(nodes=nodes, shards=shards, seed=seed)
         self.result = Result()
 
@@ -61,7 +75,7 @@ class Soak:
         deadline = time.monotonic() + seconds
         with self._cluster as cluster:
             while time.monotonic() < deadline and not self.result.problems:
-                load = Load(
+                load = self._make(
                     cluster.addresses,
                     seed=self._seed + self.result.rounds,
                     prefix=f"r{self.result.rounds}",
@@ -70,11 +84,11 @@ class Soak:
                     self._round(load, deadline)
                 except (AssertionError, TimeoutError, RuntimeError) as error:
                     self.result.problems.append(f"{type(error).__name__}: {error}")
-                self.result.outcomes.update(operation.status for operation in load.operations)
+                self.result.outcomes.update(operation.status for operation in load.recorded)
                 if self.result.problems:
                     self._keep(load, keep)
 
-    def _round(self, load: Load, deadline: float) -> None:
+    def _round(self, load: BaseLoad, deadline: float) -> None:
         cluster, result = self._cluster, self.result
         with load:
             load.wait_acknowledged(20)
@@ -82,7 +96,7 @@ class Soak:
                 self._one(load, self._draw())
                 if time.monotonic() > deadline:
                     break
-            findings = judge(cluster, load)
+            findings = self._judge(cluster, load)
         result.rounds += 1
         result.problems += [f"round {result.rounds}: {finding}" for finding in findings]
 
@@ -92,7 +106,7 @@ class Soak:
             self._deck = self._random.sample(self._names, len(self._names))
         return self._deck.pop()
 
-    def _one(self, load: Load, name: str) -> None:
+    def _one(self, load: BaseLoad, name: str) -> None:
         fault, limit_s = FAULTS[name]
         begin_ns = time.monotonic_ns()
         fault(self._cluster, self._random)
@@ -105,9 +119,9 @@ class Soak:
             self.result.problems.append(f"{name}: {longest:.2f} s, at most {limit_s}: {gaps}")
         time.sleep(CALM_S)
 
-    def _keep(self, load: Load, folder: Path) -> None:
+    def _keep(self, load: BaseLoad, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        load.recorder.save(folder / "history.jsonl")
+        load.save(folder / "history.jsonl")
         for node in self._cluster.nodes.values():
             for file in (node.log_file, node.config):
                 shutil.copy(file, folder)
@@ -128,7 +142,7 @@ def table(result: Result) -> Iterator[str]:
         yield f"{len(result.problems)} problems"
         yield from (f"  {problem}" for problem in result.problems[:20])
     else:
-        yield "by index: nothing wrong; by search: nothing wrong; replicas: equal"
+        yield "nothing wrong in what was seen; replicas: equal"
 
 
 def say(line: str) -> None:
@@ -156,9 +170,10 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--nodes", type=int, default=3)
     parser.add_argument("--shards", type=int, default=2)
     parser.add_argument("--keep", type=Path, default=None, help="where a failure is kept")
+    parser.add_argument("--load", choices=list(LOADS), default="keys", help="what is judged")
     options = parser.parse_args(arguments)
-    say(f"seed {options.seed}: {', '.join(options.faults)}")
-    soak = Soak(options.faults, options.seed, options.nodes, options.shards)
+    say(f"seed {options.seed}, {options.load}: {', '.join(options.faults)}")
+    soak = Soak(options.faults, options.seed, options.nodes, options.shards, options.load)
     keep = options.keep or Path(f"soak-{options.seed}")
     soak.run(options.minutes * 60, keep)
     for line in table(soak.result):

@@ -1,18 +1,22 @@
 """Consumer groups: who reads which partition, and how far they are.
 
-One rule: a generation fences. Every change of a group's members or assignment has a new one, and
-a partition refuses a commit with a lower generation than it has seen (`Conflict`), so a member
-that was given up for dead cannot move an offset any more.
+One rule: a generation fences. Every change of a group's members or assignment has a new one. Who
+is given a partition claims it with the generation of that answer; from then on the partition
+refuses commits with a lower one (`Conflict`), so a member that was given up for dead cannot move
+an offset any more. A member commits with the generation with which it claimed.
 
 The coordinator of a group is the shard that owns its name as a key: requests about the group have
-the name as routing key. Offsets stay with their partitions: committing and fetching them is sent
-to the shard of the partitions, with a namespace as routing key and `Flag.NAMESPACE`.
+the name as routing key. Offsets stay with their partitions: claiming, committing and fetching them
+is sent to the shard of the partitions, with a namespace as routing key and `Flag.NAMESPACE`.
 
 Rebalancing is cooperative. A heartbeat says which partitions a member holds and answers which it
 shall hold. It gives up at once what it shall not; the coordinator hands a partition on only when
-its holder has said that it is free, or is gone. So no partition stops that did not move.
+its holder has said, with the generation that took it away, that it is free, or is gone. So no
+partition stops that did not move. Answers are taken in the order of their generations: one with a
+lower generation than the last is out of date.
 
-To move offsets from outside, join without topics, commit with the generation that gave, and leave.
+To move offsets from outside: join without topics, commit with the generation that gave and `back`,
+release the partitions, so that their holders claim them anew, and leave.
 """
 
 from collections.abc import Sequence
@@ -23,6 +27,7 @@ from shardnode.wire import limits
 from shardnode.wire.codec import Answer, Body
 from shardnode.wire.errors import malformed
 from shardnode.wire.fields import (
+    Flag,
     Int,
     IntColumn,
     Name,
@@ -89,15 +94,34 @@ class GroupLeft(Answer):
 
 
 @dataclass(frozen=True, slots=True)
+class GroupRelease(Body):
+    """Let the holders of these partitions give them up and claim them anew, which is how they learn
+    of offsets that were moved. Answered by `GroupReleased`; partitions that nobody holds are
+    free as they are."""
+
+    group: OneName
+    released: Namespaces
+
+
+@dataclass(frozen=True, slots=True)
+class GroupReleased(Answer):
+    """The holders will hear of it."""
+
+
+@dataclass(frozen=True, slots=True)
 class OffsetCommit(Body):
     """Where the group goes on in partitions of one shard, all or none. Answered by
-    `OffsetsCommitted`, or `Conflict` if one of them has seen a higher generation."""
+    `OffsetsCommitted`, or `Conflict` if one of them was claimed with a higher generation."""
 
     group: OneName
     generation: Number
     namespaces: Namespaces
     offsets: Annotated[Sequence[int], IntColumn("group_partitions_max")]
-    """The next message to read: one above the last that was dealt with."""
+    """The next message to read: one above the last that was dealt with. At most the end of its
+    partition."""
+    back: Flag = False
+    """Whether offsets may go back. Without it a lower offset than the one kept changes nothing:
+    commits of one member may overtake each other on their way."""
 
     def validate(self) -> None:
         distinct = len(set(self.namespaces))
@@ -119,6 +143,16 @@ class OffsetFetch(Body):
     """Where does the group go on, in partitions of one shard? Answered by `OffsetsFound`."""
 
     group: OneName
+    namespaces: Namespaces
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetClaim(Body):
+    """From now on partitions of one shard belong to who has this generation; all or none. Answered
+    by `OffsetsFound`, or `Conflict` if one of them was claimed with a higher generation."""
+
+    group: OneName
+    generation: Number
     namespaces: Namespaces
 
 
@@ -166,19 +200,22 @@ class GroupDescribe(Body):
 
 @dataclass(frozen=True, slots=True)
 class GroupFound(Answer):
-    """A group's members, and the member that holds each partition."""
+    """A group's members, the partitions of its topics, and who holds each."""
 
     generation: Number
     members: Annotated[Sequence[str], TextColumn("name_bytes_max", "group_members_max")]
     namespaces: Namespaces
-    holders: Annotated[Sequence[int], IntColumn("group_partitions_max", "group_members_max")]
-    """Places in `members`, from 0."""
+    holders: Annotated[
+        Sequence[int | None], IntColumn("group_partitions_max", "group_members_max", optional=True)
+    ]
+    """Places in `members`, from 0; None: nobody."""
 
     def validate(self) -> None:
-        known = max(self.holders, default=-1) < len(self.members)
+        held = [place for place in self.holders if place is not None]
+        known = max(held, default=-1) < len(self.members)
         if not known or len(self.namespaces) != len(self.holders):
             raise malformed(
-                "a member of the group as the holder of each partition",
+                "a member of the group, or nobody, as the holder of each partition",
                 f"{len(self.namespaces)} partitions, {len(self.holders)} holders,"
                 f" {len(self.members)} members",
                 "the shard that sent it breaks the protocol",

@@ -40,6 +40,8 @@ class Kind(IntEnum):
     OFFSET_FETCH = 132
     GROUP_LIST = 133
     GROUP_DESCRIBE = 134
+    OFFSET_CLAIM = 135
+    GROUP_RELEASE = 136
 
     TOPIC_CREATE = 192
     TOPIC_ALTER = 193
@@ -154,6 +156,8 @@ WRITES = frozenset(
         Kind.GROUP_HEARTBEAT,
         Kind.GROUP_LEAVE,
         Kind.OFFSET_COMMIT,
+        Kind.OFFSET_CLAIM,
+        Kind.GROUP_RELEASE,
         Kind.TOPIC_CREATE,
         Kind.TOPIC_ALTER,
         Kind.TOPIC_DELETE,
@@ -185,6 +189,7 @@ PARTITION_ADDRESSED = frozenset(
         Kind.OFFSET_LOOKUP,
         Kind.OFFSET_COMMIT,
         Kind.OFFSET_FETCH,
+        Kind.OFFSET_CLAIM,
     }
 )
 """Kinds whose routing key is the namespace of a stream partition, marked by `Flag.NAMESPACE`."""

@@ -143,6 +143,12 @@ group_members_max: Final = 1_000
 group_partitions_max: Final = 10_000
 """Partitions named in one request of a group."""
 
+groups_max: Final = 10_000
+"""Groups of one shard: all are in memory, and written with each flush."""
+
+group_offsets_max: Final = 100_000
+"""Offsets of all groups in one shard, for the same reason."""
+
 list_entries_max: Final = 1_000
 """Topics or groups in one page of a list."""
 

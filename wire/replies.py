@@ -179,6 +179,8 @@ REPLIES: Mapping[Kind, type[Answer]] = {
     Kind.OFFSET_FETCH: groups.OffsetsFound,
     Kind.GROUP_LIST: groups.GroupsFound,
     Kind.GROUP_DESCRIBE: groups.GroupFound,
+    Kind.OFFSET_CLAIM: groups.OffsetsFound,
+    Kind.GROUP_RELEASE: groups.GroupReleased,
     Kind.TOPIC_CREATE: control.TopicFound,
     Kind.TOPIC_ALTER: control.TopicFound,
     Kind.TOPIC_DELETE: control.TopicDeleted,

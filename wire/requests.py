@@ -291,6 +291,8 @@ REQUESTS: Mapping[Kind, type[Body]] = {
     Kind.OFFSET_FETCH: groups.OffsetFetch,
     Kind.GROUP_LIST: groups.GroupList,
     Kind.GROUP_DESCRIBE: groups.GroupDescribe,
+    Kind.OFFSET_CLAIM: groups.OffsetClaim,
+    Kind.GROUP_RELEASE: groups.GroupRelease,
     Kind.TOPIC_CREATE: control.TopicCreate,
     Kind.TOPIC_ALTER: control.TopicAlter,
     Kind.TOPIC_DELETE: control.TopicDelete,

@@ -2,7 +2,7 @@
 
 One rule: a batch is stored as it was sent. The shard checks it once, when it arrives, and from
 then on passes the same bytes to its log, to the other members and to every reader; only clients
-take messages out of it.
+take messages out of it. A producer may have compressed it (`batches`).
 
 Each request here is sent to the shard of its partition, with the namespace as routing key and
 `Flag.NAMESPACE`. Topics are turned into namespaces by `control.TopicDescribe`.
@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
+from shardnode.wire.batches import unpack_batch
 from shardnode.wire.codec import Answer, Body
 from shardnode.wire.errors import malformed
 from shardnode.wire.fields import (
@@ -74,7 +75,7 @@ class Append(Body):
     count: Annotated[int, Int("batch_messages_max", low=1)]
     """How many messages the batch has, so that offsets are given without looking into it."""
     batch: Annotated[bytes, Bytes("batch_bytes_max", length_min=1)]
-    """A `MessageBatch`, encoded."""
+    """A `MessageBatch`, encoded, or one zstd frame of it."""
     producer: Annotated[bytes, Bytes("name_bytes_max")] = b""
     """Who appends, over restarts and sessions; empty: nobody in particular."""
     producer_sequence: Number = 0
@@ -84,7 +85,7 @@ class Append(Body):
     def opened(self) -> MessageBatch:
         """The batch, which must hold what was said. A shard looks before it appends: a batch that
         nobody can read would stop every reader."""
-        batch = MessageBatch.decode(self.batch)
+        batch = MessageBatch.decode(unpack_batch(self.batch))
         if len(batch.values) != self.count:
             raise malformed(
                 f"a batch of {self.count} messages, its count",

@@ -13,6 +13,7 @@ import pytest
 
 from shardnode.testing.cluster import Cluster
 from shardnode.testing.proxy_stream import Faults
+from shardnode.testing.stream_load import StreamLoad, judge_stream
 from tests.cluster.kit import trial
 
 pytestmark = pytest.mark.xdist_group("cluster")
@@ -68,3 +69,21 @@ def test_messages_lost_doubled_reordered_and_late_are_harmless(cluster: Cluster)
         counts = cluster.proxy.counts()
         cluster.heal()
     assert min(counts["dropped"], counts["duplicated"]) > 10
+
+
+def test_streams_keep_order_and_lose_nothing_when_leaders_die_or_are_cut_off(
+    cluster: Cluster,
+) -> None:
+    with StreamLoad(cluster.addresses, prefix="streams") as load:
+        load.wait_acknowledged(20)
+        leader = cluster.nodes[cluster.leader(0)]
+        leader.kill()
+        load.wait_acknowledged(20)
+        leader.start()
+        cluster.isolate(cluster.leader(1))
+        load.wait_acknowledged(20)
+        cluster.heal()
+        findings = judge_stream(cluster, load)
+    assert findings == [], "\n".join(map(str, findings[:10]))
+    assert sum(each.status == "ok" for each in load.history.appended) > 200
+    assert load.history.seen

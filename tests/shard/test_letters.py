@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardnode.raft import MalformedMessage, Message
-from shardnode.shard.letters import MAGIC, Carry, Letter, decode, encode
+from shardnode.shard.letters import MAGIC, Carry, Letter, Trims, decode, encode
 from shardnode.shard.transfer import Piece, Pull
 from shardnode.wire import limits
 from tests.raft.test_codec import MESSAGES as RAFT_MESSAGES
@@ -28,6 +28,7 @@ BY_TYPE: dict[object, st.SearchStrategy[Any]] = {
 NARROW: dict[tuple[object, str], st.SearchStrategy[Any]] = {
     (Pull, "size"): U32,
     (Carry, "frames"): st.lists(st.binary(max_size=20), max_size=6),
+    (Trims, "trims"): st.lists(st.tuples(U64, U64), max_size=6),
 }
 KINDS = [kind for kind in get_args(Letter) if kind is not Message]
 """All letters but those of consensus; a new one is tried here without a word."""
@@ -43,7 +44,7 @@ def letters_of(kind: Any) -> st.SearchStrategy[Any]:
 
 def sample(kind: Any, **values: Any) -> Any:
     """One letter of a kind: every number 1, every flag 1, and a little data."""
-    known = {"data": b"data", "frames": [b"one", b"", b"three"], **values}
+    known = {"data": b"data", "frames": [b"one", b"", b"three"], "trims": [(1, 2)], **values}
     return kind(**{part.name: known.get(part.name, 1) for part in fields(kind)})
 
 

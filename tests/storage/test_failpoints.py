@@ -143,6 +143,7 @@ def test_unknown_point_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
         ("shard-0/log", "log"),
         ("shard-3/superblock.a.tmp", "superblock"),
         ("shard-0/snapshots/building.tmp/keys", "snapshot"),
+        ("shard-0/partitions/00000000/0000000100000000/0000000001-0.seg", "partition"),
         ("shard-0/quarantine/log", "other"),
         ("shard-0", "other"),
         ("", "other"),

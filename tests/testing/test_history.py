@@ -15,7 +15,8 @@ from shardnode import (
     ShardnodeError,
     Unavailable,
 )
-from shardnode.testing.history import Recorder, load, longest_gap_s
+from shardnode.testing.history import Recorder, load
+from shardnode.testing.load_base import longest_gap_s
 from tests.testing.histories import put
 from tests.testing.register import simulate
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from shardnode.wire import (
+    batches,
     control,
     errors,
     frames,
@@ -103,6 +104,10 @@ BATCH = streams.MessageBatch(
     header_names=["trace", "trace"],
     header_values=[b"\x01", b"\x02"],
 )
+_SIZE = len(BATCH.encode())
+_BLOCK = (_SIZE << 3 | 1).to_bytes(3, "little") + BATCH.encode()  # not compressed, and the last
+BATCH_FRAME = batches.ZSTD_MAGIC + bytes([0x20, _SIZE]) + _BLOCK
+"""By hand, because what a compressor makes of it depends on its version."""
 ORDERS = [placement.pack_namespace(1, 2, partition) for partition in range(3)]
 TOPIC = control.TopicFound("shop/orders", 1, 2, 8, 86_400_000, 0, 1_700_000_000_000)
 ASSIGNED = groups.GroupAssigned("worker-1", 5, ORDERS[:2], 30_000)
@@ -165,8 +170,13 @@ EXAMPLES: Mapping[Kind, tuple[Body, Body]] = {
     ),
     Kind.GROUP_DESCRIBE: (
         groups.GroupDescribe("billing"),
-        groups.GroupFound(5, ["worker-1", "worker-2"], ORDERS, [0, 0, 1]),
+        groups.GroupFound(5, ["worker-1", "worker-2"], ORDERS, [0, None, 1]),
     ),
+    Kind.OFFSET_CLAIM: (
+        groups.OffsetClaim("billing", 5, ORDERS[:2]),
+        groups.OffsetsFound([12, None]),
+    ),
+    Kind.GROUP_RELEASE: (groups.GroupRelease("billing", ORDERS[:1]), groups.GroupReleased()),
     Kind.TOPIC_CREATE: (control.TopicCreate("shop/orders", 8, 86_400_000), TOPIC),
     Kind.TOPIC_ALTER: (control.TopicAlter("shop/orders", retention_ms=86_400_000), TOPIC),
     Kind.TOPIC_DELETE: (control.TopicDelete("shop/orders"), control.TopicDeleted()),
@@ -393,7 +403,12 @@ def body_vectors() -> dict[str, Any]:
             }
             for kind, (request, reply) in EXAMPLES.items()
         ],
-        "message_batch": {"fields": plain(BATCH), "body": BATCH.encode().hex()},
+        "message_batch": {
+            "fields": plain(BATCH),
+            "body": BATCH.encode().hex(),
+            "zstd_magic": batches.ZSTD_MAGIC.hex(),
+            "zstd_frame": BATCH_FRAME.hex(),
+        },
         "errors": [
             {
                 "number": error.number,

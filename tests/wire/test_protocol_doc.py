@@ -239,7 +239,8 @@ def check_every_other_example(doc: Document) -> None:
     published = {text for name in FOLDER.glob("*.json") for text in strings_in(vectors(name.name))}
     published |= {"f" * 8, SCAN.encode().hex(), WATCH.encode().hex()}  # published as text
     inline = re.findall(r"`([0-9a-f]{8,})`", doc.text)
-    fenced = ["".join(fence.split()) for fence in doc.fences("hex")]
+    fences = [*doc.fences("hex"), *doc.fences("zstd")]
+    fenced = ["".join(fence.split()) for fence in fences]
     for table in doc.tables("One put, byte by byte"):
         published |= {row["bytes"] for row in table}
     assert [text for text in inline + fenced if text not in published] == []
@@ -301,6 +302,7 @@ MISTAKES: list[tuple[Callable[[Document], None], str, str]] = [
     (check_frames, r"^534e5251", "534e5250"),
     (check_worked_example, r"^\| 4 \| `0001`", "| 4 | `0002`"),
     (check_every_other_example, r"`8000000000000001`", "`8000000000000003`"),
+    (check_every_other_example, r"^28b52ffd20", "28b52ffd21"),
 ]
 
 

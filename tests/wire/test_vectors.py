@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from shardnode.wire import errors, placement, replies, requests
+from shardnode.wire.batches import unpack_batch
 from shardnode.wire.cursors import ScanCursor, WatchCursor
 from shardnode.wire.frames import parse_reply, parse_request
 from shardnode.wire.kinds import Kind
@@ -89,6 +90,9 @@ def test_published_batch_of_messages_decodes_to_its_fields() -> None:
     vector = load("bodies.json")["message_batch"]
     batch = MessageBatch.decode(bytes.fromhex(vector["body"]))
     assert plain(batch) == vector["fields"]
+    frame = bytes.fromhex(vector["zstd_frame"])
+    assert frame.startswith(bytes.fromhex(vector["zstd_magic"]))
+    assert unpack_batch(frame).hex() == vector["body"]
 
 
 def test_published_errors_and_cursors_decode() -> None:

@@ -1,0 +1,321 @@
+"""Calls about a topic: from its name to its numbers, to its partitions.
+
+One rule: what a client knows of a topic is a belief, and its shards check it. A partition that a
+shard does not know has been deleted, or is not there yet: then the topic is described anew, and the
+request repeated until it works or time is up. That is safe, because nothing of it had an effect.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from shardnode.client.calls import Call, T
+from shardnode.client.exchange import Exchange
+from shardnode.client.messages import Outgoing, Position
+from shardnode.client.offsets import Start
+from shardnode.wire.codec import Body
+from shardnode.wire.control import TopicDescribe, TopicFound
+from shardnode.wire.errors import Compacted, NotFound, ShardnodeError, WrongShard
+from shardnode.wire.kinds import Kind
+from shardnode.wire.placement import (
+    namespace_to_bytes,
+    pack_namespace,
+    partition_of_key,
+    slot_of_partition,
+)
+from shardnode.wire.routing import LEGACY_SHARD
+from shardnode.wire.streams import (
+    Append,
+    Appended,
+    MessagesFound,
+    OffsetFound,
+    OffsetLookup,
+    Read,
+)
+
+if TYPE_CHECKING:
+    from shardnode.client.core import Core
+
+DESCRIBE_S = 5.0
+"""How long a description that nobody waits for may take."""
+
+GRACE_S = 2.0
+"""An answer that is later than this after its time is asked for again."""
+
+
+class TopicCall(Call[T]):
+    """A call that begins with the numbers of a topic."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+        self._used: TopicFound | None = None
+        """What the last requests were built by."""
+        self._missing: NotFound | None = None
+        """What a shard said of a partition that it does not know."""
+        self._pauses = 0
+        self._is_paused = False
+        self._is_checked = False
+        """Whether the topic was described anew for a partition that it did not have."""
+
+    def go_on(self, core: Core, topic: TopicFound, now: float) -> None:
+        """Send what comes next."""
+        raise NotImplementedError
+
+    def answered(self, core: Core, exchange: Exchange, now: float) -> None:
+        """An answer came to a request of `go_on`."""
+        raise NotImplementedError
+
+    def refused(self, core: Core, error: ShardnodeError, now: float) -> None:  # noqa: ARG002
+        """… or an error that is not about the table or the topic."""
+        self.fail(core, error)
+
+    def begin(self, core: Core, now: float) -> None:
+        known = core.routes.topics.get(self.name)
+        if known is None:
+            self._describe(core, now)
+        else:
+            self._go_on(core, known.found, now)
+
+    def due(self, core: Core, now: float) -> None:
+        if not self._is_paused:
+            super().due(core, now)
+        elif now < self.deadline:
+            self._is_paused = False
+            self.begin(core, now)
+        else:
+            self.fail(core, self.out_of_time())
+
+    def out_of_time(self) -> ShardnodeError:
+        """The error of a call that waited for a partition to be there."""
+        assert self._missing is not None, "that is what it pauses for"
+        return self._missing
+
+    def settled(self, core: Core, exchange: Exchange, now: float) -> None:
+        self.exchanges.remove(exchange)
+        error = exchange.error
+        if isinstance(error, WrongShard):
+            core.await_table(self, error.epoch or 0, now)
+        elif exchange.kind is Kind.TOPIC_DESCRIBE:
+            self._described(core, exchange, now)
+        elif isinstance(error, NotFound):
+            self._missing = error
+            self._describe(core, now)
+        elif error is not None:
+            self.refused(core, error, now)
+        else:
+            self.answered(core, exchange, now)
+
+    def _describe(self, core: Core, now: float) -> None:
+        body = TopicDescribe(self.name).encode()
+        self.submit(core, Kind.TOPIC_DESCRIBE, body, LEGACY_SHARD, b"", now)
+
+    def _described(self, core: Core, exchange: Exchange, now: float) -> None:
+        if exchange.error is not None:
+            if isinstance(exchange.error, NotFound):
+                core.routes.forget_topic(self.name)
+            self.fail(core, exchange.error)
+            return
+        found = exchange.answer
+        assert isinstance(found, TopicFound)
+        core.routes.learn_topic(found, now)
+        used = self._used
+        if used is None or (found.stream, found.topic) != (used.stream, used.topic):
+            self._go_on(core, found, now)
+        else:
+            self._is_paused = True
+            core.pause(self, now, self._pauses)
+            self._pauses += 1
+
+    def _go_on(self, core: Core, topic: TopicFound, now: float) -> None:
+        self._used = topic
+        try:
+            self.go_on(core, topic, now)
+        except ShardnodeError as error:  # what cannot be encoded
+            self.fail(core, error)
+
+    def knows(self, core: Core, topic: TopicFound, partition: int, now: float) -> bool:
+        """Whether the topic has that partition. If not, it is described anew once, and then this
+        call fails."""
+        if partition < topic.partitions:
+            return True
+        if self._is_checked:
+            error = f"expected a partition of {self.name} below {topic.partitions}"
+            self.fail(core, NotFound(f"{error}, found {partition}; a topic can be given more"))
+        else:
+            self._is_checked, self._used = True, None
+            self._describe(core, now)
+        return False
+
+    def ask(
+        self,
+        core: Core,
+        kind: Kind,
+        body: Body,
+        namespace: int,
+        now: float,
+        attempt_s: float = 0.0,
+    ) -> Exchange:
+        """Send a request to the shard of a partition."""
+        table = core.routes.table
+        assert table is not None, "a call begins when there is a table"
+        shard = table.shard_of_slot(slot_of_partition(namespace))
+        key = namespace_to_bytes(namespace)
+        return self.submit(core, kind, body.encode(), shard, key, now, attempt_s)
+
+    def submit(
+        self,
+        core: Core,
+        kind: Kind,
+        body: bytes,
+        shard: int,
+        key: bytes,
+        now: float,
+        attempt_s: float = 0.0,
+    ) -> Exchange:
+        """Send a request to a shard."""
+        exchange = Exchange(
+            kind, body, shard=shard, routing_key=key, call=self, attempt_s=attempt_s
+        )
+        self.exchanges.append(exchange)
+        core.submit(exchange, now)
+        return exchange
+
+
+class DescribeCall(TopicCall[TopicFound]):
+    """What a topic is, as shard 0 knows it now."""
+
+    def begin(self, core: Core, now: float) -> None:
+        self._describe(core, now)
+
+    def go_on(self, core: Core, topic: TopicFound, now: float) -> None:  # noqa: ARG002
+        self.succeed(core, topic)
+
+
+class AppendCall(TopicCall[Position]):
+    """Append a batch to one partition."""
+
+    def __init__(
+        self,
+        name: str,
+        batch: Outgoing,
+        data: bytes,
+        *,
+        partition: int | None,
+        turn: int,
+        producer: bytes = b"",
+        sequence: int = 0,
+    ) -> None:
+        """`turn`: where a batch without partition and key goes, modulo the partitions."""
+        super().__init__(name)
+        self._batch = batch
+        self._data = data
+        self._wanted = partition
+        self._turn = turn
+        self._producer = producer
+        self._sequence = sequence
+        self._partition = 0
+
+    def begin(self, core: Core, now: float) -> None:
+        known = core.routes.topics.get(self.name)
+        if known is not None and now >= known.fresh_until:
+            core.routes.learn_topic(known.found, now)  # so that one call asks, and none waits
+            core.start(DescribeCall(self.name), now, DESCRIBE_S)
+        super().begin(core, now)
+
+    def go_on(self, core: Core, topic: TopicFound, now: float) -> None:
+        partition = self._wanted
+        if partition is None and self._batch.key is not None:
+            partition = partition_of_key(self._batch.key, topic.partitions)
+        elif partition is None:
+            partition = self._turn % topic.partitions
+        if self.knows(core, topic, partition, now):
+            self._partition = partition
+            space = pack_namespace(topic.stream, topic.topic, partition)
+            count, data = self._batch.size, self._data
+            body = Append(space, count, data, self._producer, self._sequence)
+            self.ask(core, Kind.APPEND, body, space, now)
+
+    def answered(self, core: Core, exchange: Exchange, now: float) -> None:  # noqa: ARG002
+        assert isinstance(exchange.answer, Appended)
+        self.succeed(core, Position(self._partition, exchange.answer.offset))
+
+
+class Page(NamedTuple):
+    """What was read, from which offset on."""
+
+    start: int
+    found: MessagesFound
+
+
+class ReadCall(TopicCall[Page]):
+    """Read a page of one partition. Where to begin may have to be looked up first."""
+
+    def __init__(
+        self,
+        name: str,
+        partition: int,
+        start: Start,
+        *,
+        limit: int = 0,
+        page_bytes: int = 0,
+        wait_s: float = 0.0,
+    ) -> None:
+        super().__init__(name)
+        self._partition = partition
+        self._start = start
+        self._offset = start.value if start.point is None else None
+        self._limit = limit
+        self._page_bytes = page_bytes
+        self._wait_ms = round(wait_s * 1000)
+
+    def go_on(self, core: Core, topic: TopicFound, now: float) -> None:
+        if not self.knows(core, topic, self._partition, now):
+            return
+        space = pack_namespace(topic.stream, topic.topic, self._partition)
+        if self._offset is None:
+            assert self._start.point is not None
+            lookup = OffsetLookup(space, self._start.point, self._start.value)
+            self.ask(core, Kind.OFFSET_LOOKUP, lookup, space, now)
+            return
+        body = Read(space, self._offset, self._limit, self._page_bytes, self._wait_ms)
+        attempt_s = self._wait_ms / 1000 + GRACE_S if self._wait_ms else 0.0
+        self.ask(core, Kind.READ, body, space, now, attempt_s)
+
+    def answered(self, core: Core, exchange: Exchange, now: float) -> None:
+        answer = exchange.answer
+        if isinstance(answer, OffsetFound):
+            self._offset = answer.offset
+            self.begin(core, now)
+        else:
+            assert isinstance(answer, MessagesFound)
+            assert self._offset is not None
+            self.succeed(core, Page(self._offset, answer))
+
+    def refused(self, core: Core, error: ShardnodeError, now: float) -> None:
+        looked_up = self._start.point is not None
+        if looked_up and isinstance(error, Compacted) and error.first_available is not None:
+            self._offset = error.first_available  # it was deleted after it was found
+            self.begin(core, now)
+        else:
+            self.fail(core, error)
+
+
+class LookupCall(TopicCall[OffsetFound]):
+    """Look up an offset of one partition, and its bounds."""
+
+    def __init__(self, name: str, partition: int, start: Start) -> None:
+        super().__init__(name)
+        self._partition = partition
+        self._start = start
+
+    def go_on(self, core: Core, topic: TopicFound, now: float) -> None:
+        if self.knows(core, topic, self._partition, now):
+            space = pack_namespace(topic.stream, topic.topic, self._partition)
+            assert self._start.point is not None, "an offset needs no look"
+            body = OffsetLookup(space, self._start.point, self._start.value)
+            self.ask(core, Kind.OFFSET_LOOKUP, body, space, now)
+
+    def answered(self, core: Core, exchange: Exchange, now: float) -> None:  # noqa: ARG002
+        assert isinstance(exchange.answer, OffsetFound)
+        self.succeed(core, exchange.answer)
