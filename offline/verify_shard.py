@@ -20,6 +20,7 @@ import msgpack
 
 from shardnode.offline.verify_streams import StreamEntries
 from shardnode.shard.control import Control
+from shardnode.shard.coordination import Coordination
 from shardnode.shard.keyvalue_leases import Leases
 from shardnode.shard.rebuild import WISH
 from shardnode.shard.sessions import SessionTable
@@ -263,9 +264,14 @@ def _pair(blob: bytes) -> None:
         raise TypeError("expected two numbers")
 
 
+def _nowhere(_: int) -> int:
+    return 0
+
+
 _DECODERS: Mapping[str, Callable[[bytes], Any]] = {
     "control": _control,
     "effects": _effects,
+    "groups": Coordination(_nowhere).load,
     "keyvalue": _pair,
     "leases": Leases.decode,
     "sessions": SessionTable.decode,

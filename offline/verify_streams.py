@@ -36,8 +36,9 @@ class StreamEntries:
         self._numbers = array("Q")
         self._counts = array("Q")
         self._checksums = array("Q")
-        self.first = 0
-        """The first index that was seen; below it nothing is known."""
+        self._first = 0
+        self._last = 0
+        """The indexes that were seen; of others nothing is known."""
 
     @property
     def _columns(self) -> tuple[array[int], ...]:
@@ -45,7 +46,8 @@ class StreamEntries:
 
     def visit(self, header: BatchHeader, records: Iterator[RecordView]) -> None:
         """Take a batch of the log; it may override the end of what was seen."""
-        self.first = min(self.first, header.first) if self.first else header.first
+        self._first = min(self._first, header.first) if self._first else header.first
+        self._last = header.last
         self._forget_from(header.first)
         for index, partition, number, payload in records:
             if partition < FIRST_INTERNAL and kind_of(bytes(payload[:10])) == Kind.APPEND:
@@ -61,7 +63,7 @@ class StreamEntries:
     def compare(self, partition: int, batch: PartitionBatch) -> str:
         """What is wrong with a batch of a partition's log; empty when nothing is, or nothing is
         known of its entry."""
-        if not self.first or batch.log_index < self.first:
+        if not self._first <= batch.log_index <= self._last:
             return ""
         at = bisect_left(self._indexes, batch.log_index)
         found: tuple[int, ...] = ()

@@ -64,6 +64,11 @@ class Book:
         if self._advance is not None:
             self._advance(count)
 
+    def skip(self, count: int) -> None:
+        """So many bytes mean nothing, and were not looked at."""
+        if self._advance is not None:
+            self._advance(count)
+
     def _add(self, finding: Finding) -> None:
         self._counts[finding.path] += 1
         if self._counts[finding.path] <= FINDINGS_MAX:

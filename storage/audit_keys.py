@@ -81,7 +81,7 @@ def audit_keys(files: Files, shard: str, book: Book) -> Keys:
     try:
         if file.size():  # else LMDB was killed before it wrote anything
             _Audit(file, found, book).run()
-        book.read(max(0, file.size() - (book.bytes_read - before)))
+        book.skip(max(0, file.size() - (book.bytes_read - before)))
     except StorageError as error:
         found.damaged = True
         book.damaged(path, str(error), LOST)
@@ -98,6 +98,7 @@ class _Audit:
         self._found = found
         self._book = book
         self._trees: list[tuple[str, Tree, int]] = []
+        self._freed_last = 0
 
     def run(self) -> None:
         found = self._found
@@ -119,6 +120,9 @@ class _Audit:
         if self._trees and {name for name, _, _ in self._trees} != set(takers):
             self._pages.say(begins + _MAIN_AT, "one of the trees keys, times and blobs is missing")
         self._read("free", meta.free, begins + _FREE_AT, self._take_free)
+        if self._freed_last not in (0, meta.transaction):
+            what = f"the newest pages are freed by transaction {self._freed_last}"
+            self._pages.say(begins + _FREE_AT, f"{what}, the newest is {meta.transaction}")
         if not self._pages.damaged:  # else it is not known which are in use
             for page in self._pages.unclaimed():
                 self._pages.say(page * meta.page_bytes, f"page {page} is neither used nor free")
@@ -193,6 +197,7 @@ class _Audit:
                 transaction = pages.page_number(key)
                 if not 1 <= transaction <= self._found.transaction:
                     raise Corrupt(f"pages that transaction {transaction} has freed")
+                self._freed_last = max(self._freed_last, transaction)
                 for page in pages.decode_free(value):
                     self._pages.claim(page)
             except Corrupt as error:

@@ -146,6 +146,7 @@ class _Replayer:
         self._result = result
         self._look = look
         self._timeline = result.timeline
+        self._trouble = ""  # what is wrong in a segment that is not the last
         self._reader = Reader(files, result.timeline)
 
     def take_segments(self, headers: dict[int, SegmentHeader | Corrupt]) -> int:
@@ -177,7 +178,8 @@ class _Replayer:
             missing = segment_path(self._directory, previous.header.sequence + 1)
             return Stop("this segment is missing", missing, 0, first_bad, header.anchor.index)
         if header.anchor != timeline.last:
-            detail = (
+            detail = self._trouble and f"{self._trouble}: "
+            detail += (
                 f"the next segment continues {_show(header.anchor)}, "
                 f"but what can be read here ends at {_show(timeline.last)}"
             )
@@ -215,6 +217,7 @@ class _Replayer:
                 detail = error.detail
             # What follows the last sound batch of a sealed segment needs no judgement here: the
             # next segment's anchor tells whether a batch is missing.
+            self._trouble = detail
             return self._judge_tail(file, segment, end, bad, detail) if is_last else None
         finally:
             file.close()
