@@ -18,17 +18,17 @@ from typing import Any
 
 import msgpack
 
-from shardnode.offline.verify_streams import StreamEntries
+from shardnode.offline.verify_streams import StreamEntries, marked_partitions
 from shardnode.shard.control import Control
 from shardnode.shard.coordination import Coordination
 from shardnode.shard.keyvalue_leases import Leases
 from shardnode.shard.rebuild import WISH
 from shardnode.shard.sessions import SessionTable
-from shardnode.shard.streams import directory_of
+from shardnode.shard.streams_copy import STREAMS
 from shardnode.shard.topics import Topics
 from shardnode.shard.worker import FENCED_FILE
 from shardnode.storage.audit import Book
-from shardnode.storage.audit_keys import Keys, audit_keys
+from shardnode.storage.audit_keys import KEYS_DIRECTORY, Keys, audit_keys
 from shardnode.storage.audit_log import LogFound, audit_log, log_names
 from shardnode.storage.audit_partition import audit_partition
 from shardnode.storage.audit_snapshots import audit_snapshots
@@ -37,7 +37,7 @@ from shardnode.storage.errors import Corrupt, LogDamaged
 from shardnode.storage.files import Files, join
 from shardnode.storage.log import LOG_DIRECTORY
 from shardnode.storage.manifest import SnapshotMeta
-from shardnode.storage.partition_records import BatchHeader, Mark
+from shardnode.storage.partition_records import BatchHeader
 from shardnode.storage.reader import Reader
 from shardnode.storage.snapshots import QUARANTINE_DIRECTORY
 from shardnode.storage.superblock import COPIES
@@ -65,13 +65,17 @@ class ShardSummary:
     snapshots: int = 0
 
 
-def verify_shard(files: Files, name: str, book: Book) -> ShardSummary:
-    """Look at all of one shard; what is wrong goes into the book."""
-    return _Shard(files, name, book).verify()
+def verify_shard(
+    files: Files, name: str, book: Book, *, state_is_in_files: bool = True
+) -> ShardSummary:
+    """Look at all of one shard; what is wrong goes into the book. In the simulator the state is
+    somewhere else."""
+    return _Shard(files, name, book, state_is_in_files).verify()
 
 
 class _Shard:
-    def __init__(self, files: Files, name: str, book: Book) -> None:
+    def __init__(self, files: Files, name: str, book: Book, state_is_in_files: bool) -> None:
+        self._state_is_in_files = state_is_in_files
         self._files = files
         self._name = name
         self._book = book
@@ -160,13 +164,14 @@ class _Shard:
     def _compare(self, log: LogFound, snapshots: list[SnapshotMeta], keys: Keys) -> None:
         """Log, snapshots and state must be one history without a gap."""
         anchor = log.timeline.anchor
-        if keys.path and keys.index < anchor.index:
+        if keys.index < anchor.index and self._state_is_in_files:
+            path = keys.path or self._path(KEYS_DIRECTORY)
             if not any(meta.index >= anchor.index for meta in snapshots):
                 what = f"the state is that of index {keys.index}, the log begins after"
                 gap = "no sound snapshot covers what is between: " + _REFETCH
-                self._book.damaged(keys.path, f"{what} {anchor.index}", gap)
+                self._book.damaged(path, f"{what} {anchor.index}", gap)
             else:
-                self._book.note(keys.path, "the next start takes the state from a snapshot")
+                self._book.note(path, "the next start takes the state from a snapshot")
         for meta in snapshots:
             self._compare_snapshot(log, meta, meta is snapshots[-1])
 
@@ -201,21 +206,15 @@ class _Shard:
     # -- partitions ---------------------------------------------------------------------------
 
     def _look_at_partitions(self, keys: Keys) -> int:
-        packed = keys.blobs.get("streams", b"")
-        if not packed:
-            return 0
         try:
-            generation, _, rows = msgpack.unpackb(packed)
-            marks = [(namespace, Mark.decode(mark)) for namespace, _, mark, _ in rows]
-        except (ValueError, TypeError, Corrupt) as error:
+            marked = marked_partitions(keys.blobs.get(STREAMS, b""), self._name)
+        except (ValueError, Corrupt) as error:
             self._book.damaged(keys.path, f"the marks of partitions are none: {error}", _REFETCH)
             return 0
-        for namespace, mark in marks:
-            directory = directory_of(self._name, generation, namespace)
-            audit_partition(
-                self._files, directory, mark, self._book, self._comparing(namespace, directory)
-            )
-        return len(marks)
+        for namespace, directory, mark in marked:
+            look = self._comparing(namespace, directory)
+            audit_partition(self._files, directory, mark, self._book, look)
+        return len(marked)
 
     def _comparing(self, namespace: int, directory: str) -> Callable[[BatchHeader], None]:
         def look(batch: BatchHeader) -> None:
@@ -236,8 +235,8 @@ class _Shard:
                 what = f"the stored {name} do not make sense ({type(error).__name__}: {error})"
                 means = "their checksum is right, so they were written wrong: report this"
                 self._book.damaged(keys.path, what, means)
-        if packed := keys.blobs.get("effects"):
-            index = msgpack.unpackb(packed)[0]
+                continue
+            index = msgpack.unpackb(blob)[0] if name == "effects" else keys.index
             if index != keys.index:
                 what = f"the effects are those of index {index}, the commit says {keys.index}"
                 self._book.damaged(keys.path, what, "it was written wrong: report this")

@@ -13,18 +13,44 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import msgpack
 from xxhash import xxh3_64_intdigest
 
 from shardnode.shard.entries import HEADER_BYTES, kind_of
+from shardnode.shard.streams import directory_of
 from shardnode.storage.partition_records import BatchHeader as PartitionBatch
+from shardnode.storage.partition_records import Mark
 from shardnode.storage.records import BatchHeader, RecordView
 from shardnode.wire.kinds import Kind
 from shardnode.wire.placement import RAFT_PARTITION as FIRST_INTERNAL
 
 _COUNT, _BATCH = 1, 2
 """Where they stand in the body of an APPEND."""
+
+
+class MarkedPartition(NamedTuple):
+    """A partition, where its files are, and how far they must be."""
+
+    namespace: int
+    directory: str
+    mark: Mark
+
+
+def marked_partitions(packed: bytes, shard: str) -> list[MarkedPartition]:
+    """What the blob of streams says of the partitions of a shard; `ValueError` or `Corrupt` when it
+    is none."""
+    if not packed:
+        return []
+    try:
+        generation, _, rows = msgpack.unpackb(packed)
+        return [
+            MarkedPartition(space, directory_of(shard, generation, space), Mark.decode(mark))
+            for space, _, mark, _ in rows
+        ]
+    except TypeError as error:
+        raise ValueError(f"other contents ({error})") from error
 
 
 class StreamEntries:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from shardnode.storage.audit import Book
-from shardnode.storage.errors import Corrupt, LogDamaged, StorageError
+from shardnode.storage.errors import Corrupt, StorageError
 from shardnode.storage.files import File, Files, join
 from shardnode.storage.log import LOG_DIRECTORY
 from shardnode.storage.options import LogOptions
@@ -140,10 +140,10 @@ def _first_used(file: File, start: int, end: int) -> int | None:
 
 
 def _audit_sidecar(files: Files, segment: Segment, book: Book) -> None:
-    """It is not synced, so a power failure may leave a part; but a whole one is right."""
+    """It is not synced, so a power failure may leave none or a part of it. A whole one is right,
+    though perhaps made with other settings; then the next start makes it again."""
     path = sidecar_path(segment.path)
     if not files.exists(path):
-        book.note(path, "missing: the next start makes it")
         return
     file = files.open(path)
     try:
@@ -152,17 +152,10 @@ def _audit_sidecar(files: Files, segment: Segment, book: Book) -> None:
         file.close()
     book.read(len(data))
     try:
-        index = decode_sidecar(data, segment.header)
-    except LogDamaged:
-        raise
+        decode_sidecar(data, segment.header)
     except Corrupt as error:
-        if _is_unfinished(data):
-            book.note(path, "not complete: the next start makes it again")
-        else:
+        if not _is_unfinished(data):
             book.damaged(path, error.detail, _SIDECAR, 0)
-        return
-    if index != segment.index:
-        book.note(path, "made with other settings: the next start makes it again")
 
 
 def _is_unfinished(data: bytes) -> bool:

@@ -55,5 +55,5 @@ class _Looking(Checks):
         super().died(node)
         if not (node.damaged or node.files.flips or node.files.cut_short):
             book = Book()
-            verify_shard(node.files, node.settings.directory, book)
+            verify_shard(node.files, node.settings.directory, book, state_is_in_files=False)
             self.wrong.append("; ".join(map(str, book.damage)))

@@ -26,6 +26,7 @@ from pathlib import Path
 from struct import Struct
 from typing import NamedTuple
 
+from shardnode.offline.verify_streams import marked_partitions
 from shardnode.storage import engine_pages as pages
 from shardnode.storage.audit import Book
 from shardnode.storage.audit_keys import audit_keys, choose_meta, newest_file
@@ -33,7 +34,6 @@ from shardnode.storage.audit_log import audit_log
 from shardnode.storage.engine_pages import Tree
 from shardnode.storage.files import ReadOnlyFiles
 from shardnode.storage.partition_open import look
-from shardnode.storage.partition_records import Mark
 
 _NODE = Struct("<HHHH")
 _U64 = Struct("<Q")
@@ -88,15 +88,10 @@ def snapshot_files(shard: Path) -> list[Range]:
 
 def partitions(shard: Path, *, sealed: bool) -> list[Range]:
     """Of every partition that the marks in the keys know, its sealed segments or its last one."""
-    import msgpack
-
     files = ReadOnlyFiles(shard.parent)
     blobs = audit_keys(files, shard.name, Book()).blobs
-    generation, _, rows = msgpack.unpackb(blobs["streams"])
     found = []
-    for namespace, _, packed, _ in rows:
-        mark = Mark.decode(packed)
-        directory = f"{shard.name}/partitions/{generation:08}/{namespace:016x}"
+    for _, directory, mark in marked_partitions(blobs["streams"], shard.name):
         segments = look(files, directory, mark).segments
         for segment in segments:
             if sealed is segment.is_sealed:
