@@ -30,6 +30,7 @@ COMMANDS = {
     "explain": ("shardnode.cli.explain", "Show where a key is, and why."),
     "cluster": ("shardnode.cli.cluster", "Show and change the nodes of a cluster."),
     "verify": ("shardnode.cli.verify", "Look for damage in the directory of a stopped node."),
+    "inspect": ("shardnode.cli.inspect", "Show what a directory or a file of a node holds."),
     "config": ("shardnode.cli.config", "Show, check or write a node's configuration."),
     "sim": ("shardnode.cli.sim", "Replay a seed in the deterministic simulator."),
 }

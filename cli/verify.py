@@ -38,7 +38,7 @@ def command(directory: str) -> int:
 
     place = find_place(Path(directory))
     begun = time.perf_counter()
-    with held(place), output.progress("reading", bytes_below(place), in_bytes=True) as advance:
+    with held(place.root), output.progress("reading", bytes_below(place), in_bytes=True) as advance:
         verdict = verify_place(place, advance)
     seconds = time.perf_counter() - begun
     if wants_json():

@@ -16,4 +16,6 @@ Where to look:
     verify_node     the files beside the shards
     verify_shard    one shard: do its files agree with each other?
     verify_streams  the entries of the log against the logs of partitions
+    inspect         what is shown of a directory, and of each kind of file
+    inspect_log, inspect_entries, inspect_streams, inspect_state, rows
 """

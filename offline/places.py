@@ -20,6 +20,7 @@ from shardnode.storage.superblock import COPIES
 from shardnode.wire.errors import NotFound
 
 _SHARD = re.compile(r"shard-(\d+)")
+_DEPTH_MAX = 6
 _OF_A_SHARD = (*COPIES, "log", "kv", "snapshots", "partitions")
 
 
@@ -57,11 +58,17 @@ def find_place(path: Path) -> Place:
     )
 
 
+def root_of(file: Path) -> Path:
+    """The directory of the node that a file belongs to, or the one that it lies in."""
+    above = list(file.parents)[:_DEPTH_MAX]
+    return next((folder for folder in above if (folder / LOCK).exists()), file.parent)
+
+
 @contextmanager
-def held(place: Place) -> Iterator[None]:
-    """Nobody else writes below the place meanwhile; `DirectoryInUse` when a node does."""
+def held(root: Path) -> Iterator[None]:
+    """Nobody else writes below it meanwhile; `DirectoryInUse` when a node does."""
     try:
-        fd = os.open(place.root / LOCK, os.O_RDONLY)
+        fd = os.open(root / LOCK, os.O_RDONLY)
     except FileNotFoundError:
         yield
         return
@@ -70,7 +77,7 @@ def held(place: Place) -> Iterator[None]:
             fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             text = os.pread(fd, 32, 0).strip()
-            raise DirectoryInUse(place.root, int(text) if text.isdigit() else None) from None
+            raise DirectoryInUse(root, int(text) if text.isdigit() else None) from None
         yield
     finally:
         os.close(fd)

@@ -66,7 +66,7 @@ def verify(path: Path, advance: Callable[[int], None] | None = None) -> Verdict:
     """Look at everything below a path. `NotFound` when it is no directory of ours, `DirectoryInUse`
     when a node runs there."""
     place = find_place(path)
-    with held(place):
+    with held(place.root):
         return verify_place(place, advance)
 
 

@@ -1,8 +1,8 @@
 """Both copies of a superblock, looked at without writing them again.
 
-The one rule: a crash may leave one copy missing, at the first boot, or one step behind. Everything
-else that two copies do not agree about is damage, also when the other copy is whole: the next start
-mends it, but a disk has lost a sector.
+The one rule: a crash may leave one copy missing, at the first boot, or one step behind, or torn on
+the way there. Everything else that two copies do not agree about is damage, also when the other
+copy is whole: the next start mends it, but a disk has lost a sector.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from shardnode.storage.superblock import (
     SUPERBLOCK_BYTES,
     SuperblockState,
     decode_superblock,
+    is_torn,
 )
 
 _MENDED = "the other copy is whole, and the next start writes this one again; look at the disk"
@@ -40,15 +41,21 @@ def audit_superblock(files: Files, shard: str, book: Book) -> Superblocks:
     there = [join(shard, name) for name in COPIES if files.exists(join(shard, name))]
     sound: dict[str, tuple[int, SuperblockState]] = {}
     bad: dict[str, str] = {}
+    contents: dict[str, bytes] = {}
     for path in there:
         try:
-            sound[path] = decode_superblock(_content(files, path, book))
+            contents[path] = b""
+            contents[path] = _content(files, path, book)
+            sound[path] = decode_superblock(contents[path])
         except Corrupt as error:
             bad[path] = error.detail
         except StorageError as error:
             bad[path] = str(error)
     for path, detail in bad.items():
-        book.damaged(path, detail, _MENDED if sound else _UNKNOWN, 0)
+        if sound and is_torn(contents[path], contents[next(iter(sound))]):
+            book.note(path, "its last write is torn; the next start writes it again")
+        else:
+            book.damaged(path, detail, _MENDED if sound else _UNKNOWN, 0)
     if not sound:
         return Superblocks(is_there=bool(there))
     newest = max(sound, key=lambda path: sound[path][0])

@@ -11,10 +11,11 @@
                               a page, the byte that makes a length even, the pad of a header; the
                               first key of a branch; the rest of the last page of a large value
 
-Of every other file each byte counts. A flip of two kinds may still leave an LMDB that says the very
-same: one in a key of a branch that parts its children as before, and one in the number of a
-transaction, in the list of free pages, that stays below the newest and in its order. `is_the_same`
-tells; whoever flips draws again.
+Of every other file each byte counts. A flip may still leave a file that says the very same, or one
+as a crash may leave it: in LMDB a key of a branch that parts its children as before, and the number
+of a transaction, in the list of free pages, that stays below the newest and in its order; a copy of
+the superblock that looks like the next one, half written. `is_the_same` tells; whoever flips draws
+again.
 
 The one rule: the places are worked out from the files, never guessed from what `verify` finds.
 """
@@ -22,6 +23,7 @@ The one rule: the places are worked out from the files, never guessed from what 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from struct import Struct
 from typing import NamedTuple
@@ -34,6 +36,7 @@ from shardnode.storage.audit_log import audit_log
 from shardnode.storage.engine_pages import Tree
 from shardnode.storage.files import ReadOnlyFiles
 from shardnode.storage.partition_open import look
+from shardnode.storage.superblock import COPIES, SUPERBLOCK_BYTES, is_torn
 
 _NODE = Struct("<HHHH")
 _U64 = Struct("<Q")
@@ -60,7 +63,11 @@ def beside(data: Path, name: str) -> list[Range]:
 
 
 def superblocks(shard: Path) -> list[Range]:
-    return [whole(path) for path in sorted(shard.glob("superblock.?"))]
+    copies = [shard / name for name in COPIES]
+    return [
+        Range(path, 0, SUPERBLOCK_BYTES, partial(is_torn, whole=other.read_bytes()))
+        for path, other in zip(copies, reversed(copies), strict=True)
+    ]
 
 
 def sealed_segments(shard: Path) -> list[Range]:

@@ -26,7 +26,8 @@ SETTINGS = {
 }
 TOPIC = "verify/stream"
 RETENTION_BYTES = 1 << 20
-WAIT_S = 30.0
+WAIT_S = 60.0
+_WHOLE_SNAPSHOT = "snapshots/*[0-9]/stream-*"
 
 
 def write_directory(path: Path) -> Path:
@@ -35,11 +36,13 @@ def write_directory(path: Path) -> Path:
         node = cluster.nodes[1]
         with cluster.client(timeout=20) as db:
             _fill(db)
-        deadline = time.monotonic() + WAIT_S
-        while not all(list(node.data.glob(f"shard-{n}/snapshots/*[0-9]")) for n in (0, 1)):
-            assert time.monotonic() < deadline, "no snapshots were built"
-            time.sleep(0.05)
-        with cluster.client(timeout=20) as db:
+            deadline = time.monotonic() + WAIT_S
+            for number in range(1_000):
+                if all(list(node.data.glob(f"shard-{n}/{_WHOLE_SNAPSHOT}")) for n in (0, 1)):
+                    break
+                assert time.monotonic() < deadline, "no snapshots with streams were built"
+                db.put_many({b"more/%d" % each: b"%d" % number for each in range(40)})
+                time.sleep(0.02)
             _fill_more(db)
         node.stop()
         shutil.copytree(node.data, path)

@@ -70,3 +70,42 @@ def test_directory_that_is_in_use_is_refused(data: Path) -> None:
         done = run("verify", str(data))
     assert done.returncode == 1
     assert b"in use by another process" in done.stderr
+
+
+def test_rows_of_inspect_are_lines_of_json(sound: Path) -> None:
+    done = run("inspect", str(sound), "--shard", "0", "--key", "key/1/1", "--json")
+    assert (done.returncode, done.stderr) == (0, b"")
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [row["row"] for row in rows] == ["change", "change", "key"]
+    assert rows[-1]["value"] == "after the snapshot"
+    assert rows[0]["time"].endswith("Z")
+
+
+def test_inspect_takes_keys_in_an_encoding_and_stops_at_its_limit(sound: Path) -> None:
+    key = b"key/1/1".hex()
+    done = run("inspect", str(sound), "--key", key, "--encoding", "hex", "--limit", "1")
+    assert done.stdout.count(b"\n") == 1
+    assert b"value=" + (b"v" * 9).hex().encode() in done.stdout
+
+
+@pytest.mark.parametrize("partition", ["keys", "0/0/5"])
+def test_inspect_knows_partitions_by_name(sound: Path, partition: str) -> None:
+    done = run("inspect", str(sound), "--partition", partition, "--limit", "1")
+    assert (done.returncode, done.stdout.count(b"\n")) == (0, 1)
+
+
+def test_inspect_refuses_a_partition_that_is_none(sound: Path) -> None:
+    done = run("inspect", str(sound), "--partition", "orders", "--json")
+    assert done.returncode == 2
+    assert "STREAM/TOPIC/PARTITION" in error_of(done)["message"]
+
+
+def test_inspect_ends_with_7_where_a_file_is_damaged(data: Path) -> None:
+    flip(data / "shard-1" / "superblock.a", 20)
+    done = run("inspect", str(data / "shard-1" / "superblock.a"), "--json")
+    assert done.returncode == 7
+    assert error_of(done)["code"] == "corrupt"
+
+
+def test_inspect_of_nothing_is_not_found(tmp_path: Path) -> None:
+    assert run("inspect", str(tmp_path / "nothing")).returncode == 3

@@ -126,6 +126,23 @@ def test_copy_of_the_superblock_one_step_behind_is_sound_and_two_are_not(data: P
     assert "stored at once, but differ" in str(found(verify(data)))
 
 
+@pytest.mark.parametrize("first", [True, False])
+def test_copy_of_the_superblock_that_was_torn_is_sound(data: Path, first: bool) -> None:
+    """Half of the new state is written, to the one copy or then to the other."""
+    copies = [data / "shard-0" / name for name in COPIES]
+    sequence, state = decode_superblock(copies[0].read_bytes())
+    new = encode_superblock(replace(state, term=5, vote=3), sequence + 1)
+    if not first:
+        copies[0].write_bytes(new)
+    torn = copies[0 if first else 1]
+    torn.write_bytes(new[:256] + torn.read_bytes()[256:])
+    verdict = verify(data)
+    assert verdict.is_sound
+    assert "its last write is torn" in verdict.notes[0].what
+    flip(torn, 100)
+    assert not verify(data).is_sound
+
+
 def test_first_boot_that_was_killed_is_sound_at_every_step(tmp_path: Path) -> None:
     data = tmp_path / "data"
     shard = data / "shard-0"
