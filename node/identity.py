@@ -202,7 +202,7 @@ def _check(path: Path, claim: Identity) -> Identity | None:
     if stored is None:
         _refuse_strangers(path, names)
     else:
-        _compare(path, stored, claim)
+        compare_identity(path, stored, claim)
     return stored
 
 
@@ -325,7 +325,7 @@ def _pid(text: bytes) -> int | None:
     return None
 
 
-def _compare(path: Path, stored: Identity, claim: Identity) -> None:
+def compare_identity(path: Path, stored: Identity, claim: Identity) -> None:
     """Names what differs, both values, and what to do."""
     if stored.format != claim.format:
         _refuse(path, "format", stored.format, claim.format, "start the version that wrote it")

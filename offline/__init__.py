@@ -18,4 +18,5 @@ Where to look:
     verify_streams  the entries of the log against the logs of partitions
     inspect         what is shown of a directory, and of each kind of file
     inspect_log, inspect_entries, inspect_streams, inspect_state, rows
+    doctor          the machine and a quick look at the directory, in doctor_*; advice
 """

@@ -73,6 +73,31 @@ def verify_shard(
     return _Shard(files, name, book, state_is_in_files).verify()
 
 
+def look_at_words(files: Files, shard: str, book: Book) -> None:
+    """What an earlier run of a shard left for the next one, or for people."""
+    fenced, wish = join(shard, FENCED_FILE), join(shard, WISH)
+    if files.exists(fenced):
+        means = "it stays out: move the shard's directory away, and it is fetched anew"
+        what = f"this replica was found to be wrong: {_text(files, fenced)}"
+        book.damaged(fenced, what, means)
+    if files.exists(wish):
+        what = f"the next start sets all but term and vote aside: {_text(files, wish)}"
+        book.note(wish, what, "and fetches everything from its peers")
+    quarantine = join(shard, QUARANTINE_DIRECTORY)
+    kept = files.listdir(quarantine) if files.exists(quarantine) else []
+    if kept:
+        what = f"{len(kept)} damaged files or directories are kept here"
+        book.note(quarantine, what, "remove them when you will")
+
+
+def _text(files: Files, path: str) -> str:
+    file = files.open(path)
+    try:
+        return file.pread(1_000, 0).decode(errors="replace").strip()
+    finally:
+        file.close()
+
+
 class _Shard:
     def __init__(self, files: Files, name: str, book: Book, state_is_in_files: bool) -> None:
         self._state_is_in_files = state_is_in_files
@@ -83,7 +108,7 @@ class _Shard:
 
     def verify(self) -> ShardSummary:
         files, name, book = self._files, self._name, self._book
-        self._look_at_words()
+        look_at_words(files, name, book)
         superblocks = audit_superblock(files, name, book)
         snapshots = audit_snapshots(files, name, book)
         keys = audit_keys(files, name, book)
@@ -107,29 +132,6 @@ class _Shard:
 
     def _path(self, name: str) -> str:
         return join(self._name, name)
-
-    def _look_at_words(self) -> None:
-        """What an earlier run of this shard left for the next one, or for people."""
-        files, book = self._files, self._book
-        if files.exists(self._path(FENCED_FILE)):
-            what = f"this replica was found to be wrong: {self._text(FENCED_FILE)}"
-            means = "it stays out: move the shard's directory away, and it is fetched anew"
-            book.damaged(self._path(FENCED_FILE), what, means)
-        if files.exists(self._path(WISH)):
-            what = f"the next start sets all but term and vote aside: {self._text(WISH)}"
-            book.note(self._path(WISH), what, "and fetches everything from its peers")
-        if files.exists(self._path(QUARANTINE_DIRECTORY)):
-            kept = files.listdir(self._path(QUARANTINE_DIRECTORY))
-            if kept:
-                what = f"{len(kept)} damaged files or directories are kept here"
-                book.note(self._path(QUARANTINE_DIRECTORY), what, "remove them when you will")
-
-    def _text(self, name: str) -> str:
-        file = self._files.open(self._path(name))
-        try:
-            return file.pread(1_000, 0).decode(errors="replace").strip()
-        finally:
-            file.close()
 
     # -- the log, against the rest ------------------------------------------------------------
 

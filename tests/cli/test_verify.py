@@ -109,3 +109,23 @@ def test_inspect_ends_with_7_where_a_file_is_damaged(data: Path) -> None:
 
 def test_inspect_of_nothing_is_not_found(tmp_path: Path) -> None:
     assert run("inspect", str(tmp_path / "nothing")).returncode == 3
+
+
+def test_doctor_ends_with_7_when_something_must_be_done(data: Path) -> None:
+    words = ("doctor", "--data", str(data), "--shards", "2", "--listen", "127.0.0.1:0", "--json")
+    done = run(*words)
+    told = json.loads(done.stdout)
+    assert done.returncode == (0 if told["healthy"] else 7)
+    flip(data / "node.json", 30)
+    done = run(*words)
+    assert done.returncode == 7
+    problems = [each for each in json.loads(done.stdout)["findings"] if each["state"] == "problem"]
+    assert "directory" in {each["about"] for each in problems}
+    assert all(each["do"] for each in problems)
+
+
+def test_doctor_writes_lines_for_people(data: Path) -> None:
+    done = run("doctor", "--data", str(data), "--shards", "3", "--listen", "127.0.0.1:0")
+    assert done.returncode == 7
+    assert b"PROBLEM  directory" in done.stdout
+    assert "→ start with --shards 2".encode() in done.stdout
