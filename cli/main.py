@@ -31,6 +31,9 @@ COMMANDS = {
     "group": ("shardnode.cli.group", "Show consumer groups, and move them."),
     "explain": ("shardnode.cli.explain", "Show where a key is, and why."),
     "cluster": ("shardnode.cli.cluster", "Show and change the nodes of a cluster."),
+    "doctor": ("shardnode.cli.doctor", "Say what is wrong with this machine for a node."),
+    "verify": ("shardnode.cli.verify", "Look for damage in the directory of a stopped node."),
+    "inspect": ("shardnode.cli.inspect", "Show what a directory or a file of a node holds."),
     "config": ("shardnode.cli.config", "Show, check or write a node's configuration."),
     "sim": ("shardnode.cli.sim", "Replay a seed in the deterministic simulator."),
 }

@@ -82,16 +82,32 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
         write_line("  ".join(padded).rstrip().encode())
 
 
+def size_text(count: int) -> str:
+    """Bytes for people."""
+    for shift, unit in ((40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")):
+        if count >> shift:
+            return f"{count / (1 << shift):.1f} {unit}"
+    return f"{count} bytes"
+
+
 @contextmanager
-def progress(what: str, total: int | None = None) -> Iterator[Advance]:
+def progress(what: str, total: int | None = None, *, in_bytes: bool = False) -> Iterator[Advance]:
     """A bar on stderr while something long goes on, if a person looks at it."""
     if wants_json() or not stderr_is_terminal():
         yield lambda done: None  # noqa: ARG005
         return
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+    )
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    count = DownloadColumn(binary_units=True) if in_bytes else MofNCompleteColumn()
+    columns = (TextColumn("{task.description}"), BarColumn(), count)
     with Progress(
         *columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True
     ) as bar:

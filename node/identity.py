@@ -20,7 +20,7 @@ import json
 import os
 import secrets
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, datetime
@@ -33,7 +33,7 @@ from shardnode.node.config_load import Loaded
 from shardnode.node.config_write import effective_toml
 from shardnode.wire.errors import Corrupt, InvalidRequest, ShardnodeError
 
-FORMAT = 1
+FORMAT = 2
 """Raised when an older node could no longer read what a newer one writes."""
 
 IDENTITY, LOCK, CONFIG = "node.json", "LOCK", "config.toml"
@@ -202,7 +202,7 @@ def _check(path: Path, claim: Identity) -> Identity | None:
     if stored is None:
         _refuse_strangers(path, names)
     else:
-        _compare(path, stored, claim)
+        compare_identity(path, stored, claim)
     return stored
 
 
@@ -226,7 +226,7 @@ def encode_identity(identity: Identity) -> bytes:
     values = asdict(identity)
     if identity.cluster_id is not None:
         values["cluster_id"] = f"{identity.cluster_id:016x}"
-    return json.dumps({**values, "checksum": _checksum(values)}, indent=2).encode() + b"\n"
+    return json.dumps({**values, "checksum": checksum_of(values)}, indent=2).encode() + b"\n"
 
 
 def decode_identity(data: bytes, path: Path) -> Identity:
@@ -234,7 +234,7 @@ def decode_identity(data: bytes, path: Path) -> Identity:
     try:
         values = json.loads(data)
         checksum = values.pop("checksum")
-        if checksum != _checksum(values):
+        if checksum != checksum_of(values):
             raise ValueError("a wrong checksum")
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         found = "contents that do not match their checksum" if data else "an empty file"
@@ -325,7 +325,7 @@ def _pid(text: bytes) -> int | None:
     return None
 
 
-def _compare(path: Path, stored: Identity, claim: Identity) -> None:
+def compare_identity(path: Path, stored: Identity, claim: Identity) -> None:
     """Names what differs, both values, and what to do."""
     if stored.format != claim.format:
         _refuse(path, "format", stored.format, claim.format, "start the version that wrote it")
@@ -350,7 +350,8 @@ def _refuse(path: Path, what: str, stored: object, claimed: object, remedy: str)
     )
 
 
-def _checksum(values: dict[str, Any]) -> str:
+def checksum_of(values: Mapping[str, Any]) -> str:
+    """What stands beside values in a file for people, so that a flipped bit is noticed."""
     canonical = json.dumps(values, sort_keys=True, separators=(",", ":"))
     return f"{zlib.crc32(canonical.encode()):08x}"
 

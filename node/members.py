@@ -7,7 +7,7 @@ before anything replicated can reach it.
 The one rule: the file is a memory, never an authority. What shard 0 says replaces it, and an
 address in this node's own configuration wins over both, because it says how *this* node gets there.
 
-    members.json    {"version": 3, "routers": {"1": "tcp://10.0.0.1:7400", ...}}
+    members.json    {"version": 3, "routers": {"1": "tcp://10.0.0.1:7400", ...}, "checksum": …}
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from shardnode.node.identity import publish
+from shardnode.node.identity import checksum_of, publish
 
 log = logging.getLogger("shardnode.node")
 
@@ -48,8 +48,7 @@ class Members:
             log.error("shard 0 named members that make no sense: %s", error)
             return False
         if self._path is not None:
-            text = {"version": version, "routers": routers}
-            publish(self._path, json.dumps(text, indent=2).encode() + b"\n")
+            publish(self._path, encode_members(version, routers))
         return True
 
     def line(self) -> dict[str, Any]:
@@ -59,9 +58,8 @@ class Members:
 
     def _load(self, path: Path) -> None:
         try:
-            kept = json.loads(path.read_bytes())
-            self._take(int(kept["version"]), kept["routers"])
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            self._take(*decode_members(path.read_bytes()))
+        except ValueError as error:
             log.warning("%s is not readable (%s): the configuration's peers are used", path, error)
 
     def _take(self, version: int, routers: Mapping[str, Any]) -> None:
@@ -70,3 +68,21 @@ class Members:
             raise ValueError("no members at all")
         self.version = version
         self.routers = {node: self._own.get(node, router) for node, router in found.items()}
+
+
+def encode_members(version: int, routers: Mapping[str, Any]) -> bytes:
+    """What is written down."""
+    values = {"version": version, "routers": dict(routers)}
+    return json.dumps({**values, "checksum": checksum_of(values)}, indent=2).encode() + b"\n"
+
+
+def decode_members(data: bytes) -> tuple[int, dict[str, Any]]:
+    """The inverse; `ValueError` for anything else than what was written."""
+    try:
+        values = json.loads(data)
+        version, routers = values["version"], values["routers"]
+        if type(version) is not int or encode_members(version, routers) != data:
+            raise ValueError("it does not match its checksum")
+    except (KeyError, TypeError, RecursionError) as error:
+        raise ValueError(f"other contents ({type(error).__name__})") from error
+    return version, routers

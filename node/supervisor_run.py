@@ -29,7 +29,7 @@ class RunFolder:
     """A folder for sockets, ours until `close`."""
 
     def __init__(self, parent: Path | None = None) -> None:
-        self._parent = parent or _parent()
+        self._parent = parent or folder_for_sockets()
         sweep(self._parent)
         self.path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=self._parent))
         self._lock_fd = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
@@ -62,7 +62,7 @@ def sweep(parent: Path) -> None:
                 os.close(fd)
 
 
-def _parent() -> Path:
+def folder_for_sockets() -> Path:
     """The first usable place whose path is short enough."""
     wanted = (os.environ.get("XDG_RUNTIME_DIR"), tempfile.gettempdir(), "/tmp")
     for place in filter(None, wanted):

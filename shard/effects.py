@@ -333,7 +333,7 @@ class Effects:
         blobs[_EFFECTS] = bytes(msgpack.packb([index, membership, partitions, digest]))
         if self.streams is not None and STREAMS in names:
             blobs[STREAMS] = take_in(self.streams, b"".join(part(STREAMS)), names, part)
-        self.engine.replace(index, blobs, _unpack_keys(part(_KEYS)))
+        self.engine.replace(index, blobs, unpack_keys(part(_KEYS)))
         self.keyvalue.load(self.engine.blob, index)
         self._load()
 
@@ -410,7 +410,7 @@ def _pack_keys(batches: Iterator[list[Item]]) -> Iterator[bytes]:
         yield _LENGTH.pack(len(block)) + block
 
 
-def _unpack_keys(chunks: Iterable[bytes]) -> Iterator[Sequence[Item]]:
+def unpack_keys(chunks: Iterable[bytes]) -> Iterator[Sequence[Item]]:
     """The inverse, from pieces of any length."""
     waiting = bytearray()
     for chunk in chunks:

@@ -213,7 +213,8 @@ class KeyValue:
         version = self.version_base + index
         expires_ms = command.stamp_ms + ttl_ms if ttl_ms else 0
         size_bytes = len(command.body)
-        self.engine.put_many(keys, keep_many(version, expires_ms, values), size_bytes)
+        kept = keep_many(version, expires_ms, keys, values)
+        self.engine.put_many(keys, kept, size_bytes)
         if expires_ms:
             self.engine.expire_later(expires_ms, version, keys)
         self.leases.drop(keys)
@@ -253,7 +254,7 @@ class KeyValue:
         for key, value, ttl_ms in planned.puts:
             values[key] = value
             expires_ms = command.stamp_ms + ttl_ms if ttl_ms else 0
-            kept = keep(version, expires_ms, value)
+            kept = keep(version, expires_ms, key, value)
             self.engine.put_many([key], [kept], len(key) + len(value))
             if expires_ms:
                 self.engine.expire_later(expires_ms, version, [key])

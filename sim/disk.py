@@ -167,6 +167,7 @@ class SimFile:
         if fault == "enospc" or room < 0:
             kept = self._disk.rng.randrange(len(data) + 1) if fault else max(len(data) + room, 0)
             if kept:
+                self._disk.cut_short += 1
                 self._inode.write(offset, data[:kept])
                 self._disk._touch(self._inode)
             raise NoSpace(f"{self._path}: no space left to write")
@@ -220,6 +221,8 @@ class SimFiles:
         self.rng = rng
         self.capacity_bytes = capacity_bytes
         self.crashes = 0
+        self.flips = 0  # bits that were spoilt
+        self.cut_short = 0  # writes that ended anywhere, even inside a sector
         self.operations = 0  # that change something: the scale of `fail_after`
         self._root = _Directory()
         self._changes: list[tuple[_Slot, ...]] = []  # of names, not synced yet
@@ -257,6 +260,7 @@ class SimFiles:
 
     def flip_bit(self, path: str, offset: int | None = None) -> int:
         """Spoil one bit of a file, here and on the disk. Returns the place."""
+        self.flips += 1
         inode = self._file(path)
         if offset is None:
             offset = self.rng.randrange(inode.seen.size)

@@ -57,12 +57,18 @@ class Report:
 class Run:
     """The parts of one world."""
 
-    def __init__(self, seed: int, plan: Plan, say: Callable[[str], None] | None = None) -> None:
+    def __init__(
+        self,
+        seed: int,
+        plan: Plan,
+        say: Callable[[str], None] | None = None,
+        checks: Callable[[World], Checks] = Checks,
+    ) -> None:
         self.plan = plan
         self.world = World(seed, say)
         rng = self.world.rng
         self.network = Network(self.world, as_bytes=rng.random() < 0.5)
-        self.checks = Checks(self.world)
+        self.checks = checks(self.world)
         voters = rng.choice((1, 3, 3, 3, 3, 5))
         spares = 0 if voters == 1 else rng.choice((0, 0, 1, 2))
         shard = rng.randrange(4)

@@ -4,7 +4,7 @@ The one rule: a read sees the table being written, then the one being flushed, t
 a flush, done in slices between requests, changes nothing that anybody can see.
 
     engine = LmdbEngine("data/shard-0/kv")
-    engine.put_many(keys, keep_many(version, expires_ms, values), size_bytes)
+    engine.put_many(keys, keep_many(version, expires_ms, keys, values), size_bytes)
     engine.begin_flush(index, blobs)            # from here on writes go to a fresh table
     while not engine.flush_slice(2_000): ...    # serve others meanwhile
     while not engine.commit_flush(wait=False): ...    # one fsync, meanwhile
@@ -14,10 +14,10 @@ the next `flush_slice` begins again. A crash returns to the last commit.
 
 Where to look:
 
-    engine_values   how a value is kept: version, expiry, bytes
+    engine_values   how a value is kept: checksum, version, expiry, bytes
     engine_table    the memory table and its lazily sorted keys
     engine_store    what lies below, as a protocol, and the options
-    engine_lmdb     … in files
+    engine_lmdb     … in files; with engine_blobs and engine_errors
     engine_memory   … in memory
     engine_merge    one ordered view over all of them
 """

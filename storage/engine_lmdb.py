@@ -8,7 +8,8 @@ commit and nothing else; the commit before it is what `durable_index` names. At 
 synced, so what is found there counts as durable.
 
 Reads use one transaction that is renewed at each commit. Pinned ones are counted, because the map
-cannot grow under them.
+cannot grow under them. LMDB has no checksums, so what is read is compared with ours: a wrong value
+is never given out, it is `KeysCorrupt`.
 
 A transaction that writes belongs to one thread, a helper. The loop waits for it while it fills a
 slice, so the two never compete for the interpreter; the commit, hundreds of megabytes to write and
@@ -17,30 +18,31 @@ sync and all of it outside the interpreter, is what the loop need not wait for.
 
 from __future__ import annotations
 
-import errno
-import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
-from contextlib import contextmanager
 from itertools import islice
 from struct import Struct
 from typing import Any
 
 import lmdb
 
-from shardnode.storage.engine_store import EngineOptions, Item, MapFull, pack_version, time_row
-from shardnode.storage.engine_values import split_header
-from shardnode.storage.errors import DiskFailed, KeysCorrupt, NoSpace, SyncFailed
+from shardnode.storage.engine_blobs import INDEX, seal, unseal
+from shardnode.storage.engine_errors import damaged, translated, unsound
+from shardnode.storage.engine_store import (
+    EngineOptions,
+    Item,
+    are_sound_times,
+    time_rows,
+)
+from shardnode.storage.engine_values import are_sound, split_header
 from shardnode.storage.files import RealFiles
 from shardnode.storage.publish import TEMPORARY, publish_dir
 
 _INDEX = Struct(">Q")
-_INDEX_NAME = b"index"
 _GENERATION = re.compile(r"\d{20}")
 _DATABASES = (b"keys", b"times", b"blobs")
-_NO_ROOM_BYTES = 64 << 10
 
 commit_hook: Callable[[str], None] | None = None
 """Told "before" and "after" each commit; only `failpoints.py` sets it."""
@@ -51,7 +53,7 @@ class _Environment:
 
     def __init__(self, path: str, map_bytes: int) -> None:
         self.path = path
-        with _translated(path, opening=True):
+        with translated(path, opening=True):
             self.env = lmdb.open(
                 path,
                 map_size=map_bytes,
@@ -74,13 +76,16 @@ class _Environment:
     def finish(self, txn: Any, index: int, blobs: Mapping[str, bytes]) -> None:
         """The last writes of a transaction, and its commit."""
         for name, blob in blobs.items():
-            txn.put(name.encode(), blob, db=self.blobs)
-        txn.put(_INDEX_NAME, _INDEX.pack(index), db=self.blobs)
+            txn.put(name.encode(), seal(name, blob), db=self.blobs)
+        txn.put(INDEX.encode(), seal(INDEX, _INDEX.pack(index)), db=self.blobs)
         txn.commit()
 
     def index(self, txn: Any) -> int:
-        found = txn.get(_INDEX_NAME, db=self.blobs)
+        found = self.blob(txn, INDEX)
         return int(_INDEX.unpack(found)[0]) if found else 0
+
+    def blob(self, txn: Any, name: str) -> bytes:
+        return unseal(name, txn.get(name.encode(), db=self.blobs), self.path)
 
 
 class LmdbReader:
@@ -88,8 +93,8 @@ class LmdbReader:
 
     def __init__(self, directory: str) -> None:
         names = [name for name in RealFiles(directory).listdir("") if _GENERATION.fullmatch(name)]
-        path = f"{directory}/{max(names)}"
-        with _translated(path, opening=True):
+        self._path = path = f"{directory}/{max(names)}"
+        with translated(path, opening=True):
             self._env = lmdb.open(path, max_dbs=len(_DATABASES), readonly=True, readahead=True)
             self._keys, _, self._blobs = (
                 self._env.open_db(name, create=False) for name in _DATABASES
@@ -97,13 +102,11 @@ class LmdbReader:
             self._txn = self._env.begin(db=self._keys)
 
     def blob(self, name: str) -> bytes:
-        return bytes(self._txn.get(name.encode(), b"", db=self._blobs))
+        return unseal(name, self._txn.get(name.encode(), db=self._blobs), self._path)
 
     def batches(self, count: int) -> Iterator[list[Item]]:
         """All items in order."""
-        items = iter(self._txn.cursor())
-        while batch := list(islice(items, count)):
-            yield batch
+        return _batches(self._txn, count, self._path)
 
     def close(self) -> None:
         self._txn.abort()
@@ -129,29 +132,39 @@ class LmdbStore:
     # -- reading ------------------------------------------------------------------------------
 
     def blob(self, name: str) -> bytes:
-        with _translated(self._directory, opening=True):
-            return bytes(self._read.get(name.encode(), b"", db=self._environment.blobs))
+        with translated(self._directory, opening=True):
+            return self._environment.blob(self._read, name)
 
     def get(self, key: bytes) -> bytes | None:
         try:
             found: bytes | None = self._get(key)
         except lmdb.Error as error:
-            raise _damaged(self._directory, error) from error
+            raise damaged(self._directory, error) from error
+        if found is not None:
+            _check([key], [found], self._directory)
         return found
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         try:
-            return list(map(self._get, keys))
+            found: list[bytes | None] = list(map(self._get, keys))
         except lmdb.Error as error:
-            raise _damaged(self._directory, error) from error
+            raise damaged(self._directory, error) from error
+        there = keys
+        if None in found:
+            there = [key for key, kept in zip(keys, found, strict=True) if kept is not None]
+        _check(there, list(filter(None, found)), self._directory)
+        return found
 
     def take(self, low: bytes, high: bytes | None, count: int, reverse: bool) -> list[Item]:
-        with _translated(self._directory), self._read.cursor() as cursor:
-            return _walk(cursor, low, high, count, reverse)
+        with translated(self._directory), self._read.cursor() as cursor:
+            return _checked(_walk(cursor, low, high, count, reverse), self._directory)
 
     def times(self, low: bytes, high: bytes, count: int) -> list[Item]:
-        with _translated(self._directory), self._read.cursor(self._environment.times) as cursor:
-            return _walk(cursor, low, high, count, reverse=False)
+        with translated(self._directory), self._read.cursor(self._environment.times) as cursor:
+            rows = _walk(cursor, low, high, count, reverse=False)
+        if not are_sound_times([row[0] for row in rows], [row[1] for row in rows]):
+            raise unsound(self._directory, "the index of times to live")
+        return rows
 
     def pin(self, count: int) -> Iterator[list[Item]]:
         # Not a generator itself: the state is pinned at the call, not at the first item.
@@ -160,9 +173,7 @@ class LmdbStore:
 
     def _pinned(self, txn: Any, count: int) -> Iterator[list[Item]]:
         try:
-            items = iter(txn.cursor())
-            while batch := list(islice(items, count)):
-                yield batch
+            yield from _batches(txn, count, self._directory)
         finally:
             txn.abort()
             self._pins -= 1
@@ -172,23 +183,23 @@ class LmdbStore:
     def begin(self) -> None:
         assert self._txn is None, "one transaction at a time"
         assert self._committing is None, "one transaction at a time"
-        with _translated(self._directory):
+        with translated(self._directory):
             self._txn = self._in_helper(self._environment.write)
 
     def put(self, items: Iterable[Item]) -> None:
-        with _translated(self._directory):
+        with translated(self._directory):
             self._in_helper(_put, self._txn, self._environment.keys, items)
 
     def remove(self, keys: Iterable[bytes]) -> None:
-        with _translated(self._directory):
+        with translated(self._directory):
             self._in_helper(_remove, self._txn, self._environment.keys, keys)
 
     def put_times(self, rows: Iterable[Item]) -> None:
-        with _translated(self._directory):
+        with translated(self._directory):
             self._in_helper(_put, self._txn, self._environment.times, rows)
 
     def remove_times(self, rows: Iterable[bytes]) -> None:
-        with _translated(self._directory):
+        with translated(self._directory):
             self._in_helper(_remove, self._txn, self._environment.times, rows)
 
     def commit(self, index: int, blobs: Mapping[str, bytes], *, wait: bool = True) -> bool:
@@ -198,7 +209,7 @@ class LmdbStore:
         if not wait and not self._committing.done():
             return False
         committing, self._committing = self._committing, None
-        with _translated(self._directory, committing=True):
+        with translated(self._directory, committing=True):
             committing.result()
         self.durable_index, self.index = self.index, index
         self._renew()
@@ -221,7 +232,7 @@ class LmdbStore:
         assert self._txn is None, "the map must not move under a transaction"
         self._map_bytes = min(2 * self._map_bytes, self._options.map_bytes_max)
         self._read.abort()
-        with _translated(self._directory):
+        with translated(self._directory):
             self._environment.env.set_mapsize(self._map_bytes)
         self._renew()
         return True
@@ -260,7 +271,7 @@ class LmdbStore:
     ) -> None:
         environment = _Environment(path, self._map_bytes)
         try:
-            with _translated(path, committing=True):
+            with translated(path, committing=True):
                 txn = environment.write()
                 try:
                     for batch in batches:
@@ -279,7 +290,7 @@ class LmdbStore:
         self._environment = _Environment(path, self._map_bytes)
         self._files.sync_dir(f"{generation:020}")  # LMDB syncs what is in its file, not its name
         self._map_bytes = max(self._map_bytes, self._environment.env.info()["map_size"])
-        with _translated(path, opening=True):
+        with translated(path, opening=True):
             self._read = self._environment.read()
             self.index = self.durable_index = self._environment.index(self._read)
         self._get = self._read.get
@@ -305,6 +316,28 @@ class LmdbStore:
             self._files.mkdir(f"{newest:020}")
         self._files.sync_dir("")
         return newest
+
+
+def _batches(txn: Any, count: int, path: str) -> Iterator[list[Item]]:
+    items = iter(txn.cursor())
+    while batch := list(islice(items, count)):
+        yield _checked(batch, path)
+
+
+def _checked(items: list[Item], path: str) -> list[Item]:
+    if items:
+        keys, kept = zip(*items, strict=True)
+        _check(keys, kept, path)
+    return items
+
+
+def _check(keys: Sequence[bytes], kept: Sequence[bytes], path: str) -> None:
+    """Raise unless all of these were written for their keys."""
+    if not are_sound(keys, kept):
+        bad = next(
+            key for key, each in zip(keys, kept, strict=True) if not are_sound([key], [each])
+        )
+        raise unsound(path, f"what is kept of the key {bad!r}")
 
 
 def _walk(cursor: Any, low: bytes, high: bytes | None, count: int, reverse: bool) -> list[Item]:
@@ -358,48 +391,4 @@ def _fill(environment: _Environment, txn: Any, batch: Sequence[Item]) -> None:
     for key, kept in batch:
         version, expires_ms = split_header(kept)
         if expires_ms:
-            txn.put(time_row(expires_ms, key), pack_version(version), db=environment.times)
-
-
-@contextmanager
-def _translated(path: str, *, opening: bool = False, committing: bool = False) -> Iterator[None]:
-    """LMDB's errors as ours. A commit that failed for another reason than space may have lost
-    pages that were written before, so it is taken for a failed sync."""
-    try:
-        yield
-    except lmdb.MapFullError as error:
-        raise MapFull(f"{path}: the map of the key-value files is full: it must grow") from error
-    except lmdb.DiskError as error:
-        raise _no_space(path) from error
-    except (lmdb.CorruptedError, lmdb.PageNotFoundError, lmdb.PanicError) as error:
-        raise _damaged(path, error) from error
-    except lmdb.Error as error:
-        if opening:
-            raise _damaged(path, error) from error
-        if committing and _was_cut_short(path, error):
-            raise _no_space(path) from error
-        if committing:
-            raise SyncFailed(
-                f"{path}: the commit failed ({error}): the process must exit and recover"
-            ) from error
-        raise DiskFailed(f"{path}: the key-value files cannot be used ({error})") from error
-
-
-def _no_space(path: str) -> NoSpace:
-    return NoSpace(f"{path}: no space left to flush keys: free some and try again")
-
-
-def _was_cut_short(path: str, error: Exception) -> bool:
-    """LMDB calls it an I/O error when the system writes less than it was asked to, which is how
-    most disks tell that they are full. No page of an earlier commit is concerned then."""
-    about = os.statvfs(path)
-    free = about.f_bfree if os.geteuid() == 0 else about.f_bavail
-    return os.strerror(errno.EIO) in str(error) and free * about.f_frsize < _NO_ROOM_BYTES
-
-
-def _damaged(path: str, error: Exception) -> KeysCorrupt:
-    return KeysCorrupt(
-        f"the key-value files cannot be read ({error})",
-        path=path,
-        advice="repair this member from its peers or from a snapshot",
-    )
+            _put(txn, environment.times, time_rows(expires_ms, version, [key]))

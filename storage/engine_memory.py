@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from shardnode.storage.engine_store import Item, pack_version, time_row
+from shardnode.storage.engine_store import Item, time_rows
 from shardnode.storage.engine_values import split_header
 
 
@@ -140,7 +140,7 @@ class DictStore:
             for key, kept in batch:
                 version, expires_ms = split_header(kept)
                 if expires_ms:
-                    times.change({time_row(expires_ms, key): pack_version(version)})
+                    times.change(dict(time_rows(expires_ms, version, [key])))
         self._keys, self._times, self._blobs = keys, times, dict(blobs)
         self._txn = self._undo = None
         self.index = self.durable_index = index

@@ -16,6 +16,8 @@ from operator import add
 from struct import Struct
 from typing import Protocol
 
+from xxhash import xxh3_64_digest, xxh3_64_intdigest
+
 from shardnode.storage.errors import NoSpace
 
 Item = tuple[bytes, bytes]
@@ -23,7 +25,6 @@ Item = tuple[bytes, bytes]
 
 _TIME = Struct(">Q")
 TIME_BYTES = _TIME.size
-pack_version = _TIME.pack
 
 
 class MapFull(NoSpace):
@@ -71,7 +72,7 @@ class Store(Protocol):
         """The first `count` items of a range, low ≤ key < high, in order."""
 
     def times(self, low: bytes, high: bytes, count: int) -> list[Item]:
-        """Rows of the index of times in order: `time_row` and packed version."""
+        """Rows of the index of times in order, as `time_rows` made them."""
 
     def begin(self) -> None:
         """Open the transaction."""
@@ -116,11 +117,19 @@ def time_row(expires_ms: int, key: bytes) -> bytes:
 
 
 def time_rows(expires_ms: int, version: int, keys: Sequence[bytes]) -> list[Item]:
-    """The rows of keys that expire together, in order."""
+    """The rows of keys that expire together, in order: time and key → version and checksum."""
     rows: list[bytes] = sorted(map(add, repeat(_TIME.pack(expires_ms)), keys))
-    return list(zip(rows, repeat(_TIME.pack(version))))
+    packed = _TIME.pack(version)
+    checksums = map(xxh3_64_digest, rows, repeat(xxh3_64_intdigest(packed)))
+    return list(zip(rows, map(add, repeat(packed), checksums), strict=True))
 
 
 def split_time_row(row: Item) -> tuple[bytes, int]:
     """(key, version) of a row."""
-    return row[0][TIME_BYTES:], _TIME.unpack(row[1])[0]
+    return row[0][TIME_BYTES:], _TIME.unpack_from(row[1])[0]
+
+
+def are_sound_times(rows: Sequence[bytes], values: Sequence[bytes]) -> bool:
+    """Whether `time_rows` made these."""
+    seeds = [xxh3_64_intdigest(value[:TIME_BYTES]) for value in values]
+    return list(map(xxh3_64_digest, rows, seeds)) == [value[TIME_BYTES:] for value in values]

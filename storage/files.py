@@ -268,3 +268,31 @@ class RealFiles:
         assert not path.startswith("/"), path
         assert ".." not in path.split("/"), path
         return os.path.join(self._root, path) if path else self._root
+
+
+class ReadOnlyFiles(RealFiles):
+    """The same for those who only look: nothing below `root` is made, changed or removed."""
+
+    def __init__(self, root: str | os.PathLike[str]) -> None:
+        self._root = os.fspath(root)
+
+    def open(self, path: str) -> RealFile:
+        return self._open(path, os.O_RDONLY, "open")
+
+    def create(self, path: str) -> RealFile:
+        raise self._refused(path)
+
+    def mkdir(self, path: str) -> None:
+        raise self._refused(path)
+
+    def rename(self, src: str, dst: str) -> None:  # noqa: ARG002
+        raise self._refused(src)
+
+    def remove(self, path: str) -> None:
+        raise self._refused(path)
+
+    def remove_tree(self, path: str) -> None:
+        raise self._refused(path)
+
+    def _refused(self, path: str) -> AssertionError:
+        return AssertionError(f"{path}: these files are only looked at")

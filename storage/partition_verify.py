@@ -6,12 +6,13 @@ make, footer included.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from shardnode.storage.errors import PartitionDamaged
 from shardnode.storage.files import File, Files, join
 from shardnode.storage.partition_options import PartitionOptions
 from shardnode.storage.partition_records import (
+    BatchHeader,
     Cursor,
     Footer,
     SegmentHeader,
@@ -31,8 +32,13 @@ from shardnode.storage.partition_segment import (
 _STEP_BYTES = 4 << 20
 _DEFAULTS = PartitionOptions()
 
+Look = Callable[[BatchHeader], None]
+"""Shown the header of each sound batch."""
 
-def verify_segment(segment: Segment, file: File, every: int) -> Iterator[int]:
+
+def verify_segment(
+    segment: Segment, file: File, every: int, look: Look | None = None
+) -> Iterator[int]:
     """Check what is written of an open log's segment by now. Yields the offset reached, about
     every 4 MiB and at the end."""
     path, end, size = segment.path, segment.end, segment.size
@@ -40,12 +46,12 @@ def verify_segment(segment: Segment, file: File, every: int) -> Iterator[int]:
     if header != segment.header:
         raise _damaged(path, 0, f"expected {segment.header}, found {header}")
     if not segment.is_sealed:
-        yield from _verify(file, path, header, end, None, every)
+        yield from _verify(file, path, header, end, None, every, look)
         return
     footer, data = read_footer(file, path, size)
     if footer.end[1:] != end[1:]:
         raise _damaged(path, footer.end.position, f"expected the end {end}, found {footer.end}")
-    yield from _verify(file, path, header, footer.end, data, every)
+    yield from _verify(file, path, header, footer.end, data, every, look)
     if file.size() != size:
         raise _damaged(path, size, f"expected {size} bytes, found {file.size()}")
 
@@ -73,7 +79,13 @@ def check_sealed(
 
 
 def _verify(
-    file: File, path: str, header: SegmentHeader, end: Cursor, footer: bytes | None, every: int
+    file: File,
+    path: str,
+    header: SegmentHeader,
+    end: Cursor,
+    footer: bytes | None,
+    every: int,
+    look: Look | None = None,
 ) -> Iterator[int]:
     """Check the batches of a segment, and that they make these bytes of a footer, if any."""
     index = SparseIndex()
@@ -84,6 +96,8 @@ def _verify(
         if entry_is_due(cursor.position, previous, every):
             index.add(cursor, batch.stamp_ms)
         batches += 1
+        if look is not None:
+            look(batch)
         previous = cursor.position
         reached = cursor.after(batch)
         if reached.position >= step_end:

@@ -72,6 +72,10 @@ RecordTuple = tuple[int, int, int, int, bytes]
 """What is appended: the fields of a `Record`, which is one too."""
 
 
+RecordView = tuple[int, int, int, memoryview]
+"""What who looks at a batch sees of a record: index, partition, partition index and payload."""
+
+
 class BatchHeader(NamedTuple):
     """What a batch says about itself and about the log at the time it was written."""
 
@@ -258,6 +262,29 @@ def decode_records(
             yield Record(index, term, part, part_index, bytes(body[start:at])), chain
     if last >= header.last and at != len(body):
         raise Corrupt(f"{len(body) - at} bytes follow the last record of a batch")
+
+
+def walk_chain(header: BatchHeader, body: memoryview) -> Iterator[RecordView]:
+    """Each record of a checked body, with its chain worked out again; `Corrupt` where a record
+    says another one. Payloads are views of the body."""
+    at = 0
+    chain = header.previous_chain
+    for index in range(header.first, header.first + header.records):
+        start = at + RECORD_HEADER_BYTES
+        length, _, _, partition, partition_index, said = _RECORD.unpack_from(body, at)
+        payload = body[start : start + length]
+        if length < _LARGE_PAYLOAD_BYTES:
+            chain = xxh3_64_intdigest(bytes(body[at : at + _RECORD_HEAD.size]) + payload, chain)
+        else:
+            state = xxh3_64(body[at : at + _RECORD_HEAD.size], chain)
+            state.update(payload)
+            chain = state.intdigest()
+        if chain != said:
+            raise Corrupt(f"record {index} should have chain {chain:016x}, has {said:016x}")
+        yield index, partition, partition_index, payload
+        at = start + length
+    if chain != header.last_chain:
+        raise Corrupt(f"a batch that ends with chain {chain:016x} says {header.last_chain:016x}")
 
 
 def term_runs(header: BatchHeader, body: Buffer) -> TermRuns:

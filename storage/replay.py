@@ -20,6 +20,7 @@ The one rule: it reads and judges, and changes nothing. `mend.py` acts on the ju
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from shardnode.storage.errors import Corrupt, LogDamaged
@@ -27,7 +28,7 @@ from shardnode.storage.files import File, Files, join
 from shardnode.storage.publish import TEMPORARY
 from shardnode.storage.reader import Reader
 from shardnode.storage.records import Anchor, BatchHeader, check_body, term_runs
-from shardnode.storage.scan import scan, search, used_bytes
+from shardnode.storage.scan import Batch, scan, search, used_bytes
 from shardnode.storage.segment import (
     SEGMENT_HEADER_BYTES,
     Segment,
@@ -40,6 +41,9 @@ from shardnode.storage.segment import (
     sidecar_path,
 )
 from shardnode.storage.timeline import Timeline
+
+Look = Callable[[str, Batch], None]
+"""Shown each sound batch, in order, with the path of its segment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +71,13 @@ class Replayed:
     stale_sidecars: list[tuple[str, bytes]] = field(default_factory=list)  # and what they should be
 
 
-def replay(files: Files, directory: str, index_every_bytes: int, durable_mark: int) -> Replayed:
+def replay(
+    files: Files,
+    directory: str,
+    index_every_bytes: int,
+    durable_mark: int,
+    look: Look | None = None,
+) -> Replayed:
     """Read and judge all segments in `directory`."""
     names = files.listdir(directory)
     sequences = [sequence for sequence in map(sequence_of, names) if sequence is not None]
@@ -82,7 +92,7 @@ def replay(files: Files, directory: str, index_every_bytes: int, durable_mark: i
     result.void += [segment_path(directory, s) for s in sequences if s < begin]
     kept = {sequence: header for sequence, header in headers.items() if sequence >= begin}
 
-    replayer = _Replayer(files, directory, result)
+    replayer = _Replayer(files, directory, result, look)
     in_use = replayer.take_segments(kept)
     result.stop = _hold_against(durable_mark, directory, result)
     result.unread = [segment_path(directory, s) for s in list(kept)[in_use:]]
@@ -130,11 +140,13 @@ def _hold_against(durable_mark: int, directory: str, result: Replayed) -> Stop |
 class _Replayer:
     """Takes in segments in order, until they end or something is wrong."""
 
-    def __init__(self, files: Files, directory: str, result: Replayed) -> None:
+    def __init__(self, files: Files, directory: str, result: Replayed, look: Look | None) -> None:
         self._files = files
         self._directory = directory
         self._result = result
+        self._look = look
         self._timeline = result.timeline
+        self._trouble = ""  # what is wrong in a segment that is not the last
         self._reader = Reader(files, result.timeline)
 
     def take_segments(self, headers: dict[int, SegmentHeader | Corrupt]) -> int:
@@ -166,7 +178,8 @@ class _Replayer:
             missing = segment_path(self._directory, previous.header.sequence + 1)
             return Stop("this segment is missing", missing, 0, first_bad, header.anchor.index)
         if header.anchor != timeline.last:
-            detail = (
+            detail = self._trouble and f"{self._trouble}: "
+            detail += (
                 f"the next segment continues {_show(header.anchor)}, "
                 f"but what can be read here ends at {_show(timeline.last)}"
             )
@@ -194,6 +207,8 @@ class _Replayer:
                         first_bad = min(bad.first, self._timeline.last.index + 1)
                         return Stop(broken, segment.path, batch.offset, first_bad)
                     self._timeline.apply(batch.offset, bad, term_runs(bad, batch.body))
+                    if self._look is not None:
+                        self._look(segment.path, batch)
                     self._result.proven_end = max(self._result.proven_end, bad.durable_end)
                     bad = None
             except LogDamaged:
@@ -202,6 +217,7 @@ class _Replayer:
                 detail = error.detail
             # What follows the last sound batch of a sealed segment needs no judgement here: the
             # next segment's anchor tells whether a batch is missing.
+            self._trouble = detail
             return self._judge_tail(file, segment, end, bad, detail) if is_last else None
         finally:
             file.close()

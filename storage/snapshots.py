@@ -35,7 +35,7 @@ __all__ = ["Damaged", "Receiver", "SnapshotFile", "SnapshotMeta", "SnapshotStore
 
 SNAPSHOTS_DIRECTORY = "snapshots"
 QUARANTINE_DIRECTORY = "quarantine"
-_PUBLISHED = re.compile(r"\d{20}(\.[0-9a-f]{16})?")
+PUBLISHED = re.compile(r"\d{20}(\.[0-9a-f]{16})?")
 
 
 class Damaged(NamedTuple):
@@ -192,7 +192,7 @@ class SnapshotStore:
 
     def _load(self) -> None:
         for name in self._files.listdir(self._path):
-            if _PUBLISHED.fullmatch(name):
+            if PUBLISHED.fullmatch(name):
                 path = join(self._path, name)
                 try:
                     self._published[path] = self._read_published(path, name)

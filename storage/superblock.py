@@ -86,6 +86,20 @@ def decode_superblock(data: bytes) -> tuple[int, SuperblockState]:
     )
 
 
+def is_torn(copy: bytes, whole: bytes) -> bool:
+    """Whether a copy that does not match its checksum is what the beginning of a `store` leaves of
+    it, next to the other copy: the fields of the new state with the checksum of the old one."""
+    ends = copy[-_CHECKSUM.size :], whole[-_CHECKSUM.size :]
+    if len(copy) != SUPERBLOCK_BYTES or any(copy[_FIELDS.size : -_CHECKSUM.size]):
+        return False
+    new, known = _FIELDS.unpack_from(copy), _FIELDS.unpack_from(whole)
+    if new == known:  # the other copy was stored before this one, which still has its old checksum
+        return sum(a != b for a, b in zip(*ends, strict=True)) > 1
+    same = (*new[:2], *new[4:6]) == (*known[:2], *known[4:6])
+    grown = new[3] == known[3] + 1 and new[6] >= known[6] and new[8] >= known[8]
+    return same and grown and ends[0] == ends[1]
+
+
 class Superblock:
     """The superblock of one shard. `state` is None as long as it is absent."""
 

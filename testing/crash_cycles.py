@@ -141,10 +141,17 @@ class Result:
 
 
 class Cycles:
-    """One run; `points` are the failpoints to choose from."""
+    """One run; `points` are the failpoints to choose from. `look` is shown the directory that each
+    crash has left."""
 
-    def __init__(self, seed: int, points: Sequence[str] = tuple(FAILPOINTS)) -> None:
+    def __init__(
+        self,
+        seed: int,
+        points: Sequence[str] = tuple(FAILPOINTS),
+        look: Callable[[Path], None] | None = None,
+    ) -> None:
         self.result = Result(seed)
+        self._look = look
         self._random = Random(seed)
         self._points = list(points)
         self._cluster = Cluster(nodes=1, shards=SHARDS, settings=SETTINGS, proxied=False)
@@ -195,6 +202,8 @@ class Cycles:
         except (NodeFailed, AssertionError) as error:
             self._wrong(f"{type(error).__name__}: {error}")
         self._look_at_log(node, plan)
+        if self._look is not None:
+            self._look(node.data)
         where = f"seed {self.result.seed}, cycle {self.result.cycles}, {plan}"
         for number, problem in enumerate(self.result.problems[begun:], begun):
             self.result.problems[number] = f"{where}: {problem}"

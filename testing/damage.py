@@ -10,11 +10,9 @@
                    three is brought back by moving the shard's directory away
     refetched      one of three fetches what it lost from the others, and does not vote before
     refused        `start` ends with code 7 and names the file
-    unnoticed      a wrong value is served: see docs/RELIABILITY.md
-    compared       one of three is fenced when an answer depends on it
 
 The one rule: a node is stopped while it is spoilt. What was acknowledged before is there after it,
-or is refused; where that is not so, the table says `unnoticed`.
+or is refused.
 """
 
 from __future__ import annotations
@@ -170,7 +168,7 @@ DAMAGES = {
     "superblock, both copies": Damage(_superblock, "fenced", "fenced"),
     "snapshot file": Damage(_snapshot_file, "kept", "kept"),
     "snapshot manifest": Damage(_manifest, "kept", "kept"),
-    "LMDB, inside a value": Damage(_lmdb_value, "unnoticed", "compared"),
+    "LMDB, inside a value": Damage(_lmdb_value, "fenced", "refetched"),
     "LMDB, its pages": Damage(_lmdb_structure, "fenced", "refetched"),
     "LMDB, a page of keys": Damage(_lmdb_leaf, "fenced", "refetched"),
     "LMDB, its beginning": Damage(_lmdb_beginning, "fenced", "refetched"),

@@ -13,7 +13,7 @@ import pytest
 
 from shardnode.storage import engine_lmdb
 from shardnode.storage.engine import EngineOptions, Item, LmdbEngine
-from shardnode.storage.engine_values import keep
+from shardnode.storage.engine_values import keep, keep_many
 from shardnode.storage.errors import Corrupt, NoSpace, SyncFailed
 
 TINY = EngineOptions(map_bytes=1 << 17, map_bytes_max=1 << 18)
@@ -21,7 +21,7 @@ TINY = EngineOptions(map_bytes=1 << 17, map_bytes_max=1 << 18)
 
 def fill(engine: LmdbEngine, count: int, size: int = 1_000, version: int = 1) -> None:
     keys = [b"%04d" % number for number in range(count)]
-    engine.put_many(keys, [keep(version, 0, bytes(size))] * count, size * count)
+    engine.put_many(keys, keep_many(version, 0, keys, [bytes(size)] * count), size * count)
 
 
 def flush(engine: LmdbEngine, index: int) -> None:
@@ -56,7 +56,7 @@ def test_full_store_is_told_and_loses_nothing(tmp_path: Path) -> None:
         with pytest.raises(NoSpace):
             flush(engine, 2)
     assert (engine.index, count_of(engine)) == (1, 1_000)
-    engine.put_many([b"later"], [keep(3, 0, b"")], 5)
+    engine.put_many([b"later"], [keep(3, 0, b"later", b"")], 5)
     assert count_of(engine) == 1_001
     engine.close()
     engine = LmdbEngine(str(tmp_path), EngineOptions(map_bytes=1 << 24))
@@ -164,11 +164,11 @@ class Stop(BaseException):
 
 
 def other_items() -> Iterator[Sequence[Item]]:
-    yield [(b"x", keep(7, 0, b"")), (b"y", keep(7, 0, b""))]
+    yield [(b"x", keep(7, 0, b"x", b"")), (b"y", keep(7, 0, b"y", b""))]
 
 
 def dying_items() -> Iterator[Sequence[Item]]:
-    yield [(b"x", keep(7, 0, b""))]
+    yield [(b"x", keep(7, 0, b"x", b""))]
     raise Stop
 
 
@@ -221,5 +221,6 @@ def test_pinned_items_stay_while_others_are_committed(tmp_path: Path) -> None:
         fill(engine, 2_100, size=10, version=index)
         flush(engine, index)
     items = [*first, *(item for some in pinned for item in some)]
-    assert [kept for _, kept in items] == [keep(1, 0, bytes(10))] * 2_000
+    assert items == [(key, keep(1, 0, key, bytes(10))) for key, _ in items]
+    assert len(items) == 2_000
     engine.close()

@@ -38,8 +38,8 @@ class EngineMachine(RuleBasedStateMachine):
     def put(self, keys: list[bytes], size: int) -> None:
         self.index += 1
         values = [key + bytes(size) for key in keys]
-        self.engine.put_many(keys, keep_many(self.index, 0, values), sum(map(len, values)))
-        self.model.update((k, keep(self.index, 0, v)) for k, v in zip(keys, values, strict=True))
+        self.engine.put_many(keys, keep_many(self.index, 0, keys, values), sum(map(len, values)))
+        self.model.update((k, keep(self.index, 0, k, v)) for k, v in zip(keys, values, strict=True))
 
     @rule(keys=st.lists(KEYS, min_size=1, max_size=8, unique=True))
     def delete(self, keys: list[bytes]) -> None:
@@ -89,7 +89,7 @@ class EngineMachine(RuleBasedStateMachine):
     @rule(items=st.dictionaries(KEYS, st.binary(max_size=9), max_size=20))
     def replace(self, items: dict[bytes, bytes]) -> None:
         self.index += 1
-        kept: list[Item] = sorted((key, keep(self.index, 0, v)) for key, v in items.items())
+        kept: list[Item] = sorted((key, keep(self.index, 0, key, v)) for key, v in items.items())
         self.engine.replace(self.index, {"blob": b"%d" % self.index}, [kept[:5], kept[5:]])
         self.model, self.flushing = dict(kept), None
         self.committed = [(self.index, dict(kept))]

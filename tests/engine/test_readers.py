@@ -8,6 +8,7 @@ from pathlib import Path
 
 from shardnode.storage.engine_lmdb import LmdbStore
 from shardnode.storage.engine_store import EngineOptions
+from shardnode.storage.engine_values import keep
 
 READER = """
 import sys
@@ -30,7 +31,7 @@ print(store.index)
 def test_slot_of_a_killed_reader_is_freed_at_open(tmp_path: Path) -> None:
     first = LmdbStore(str(tmp_path), EngineOptions())
     first.begin()
-    first.put([(b"key", bytes(32))])
+    first.put([(b"key", keep(1, 0, b"key", bytes(32)))])
     first.commit(1, {})
     process = subprocess.Popen(
         [sys.executable, "-P", "-c", READER, str(tmp_path)],
