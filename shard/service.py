@@ -13,7 +13,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from shardnode.raft import Refused, Role
-from shardnode.shard.control import TOPIC_KINDS, Wish
+from shardnode.shard.control import NOTHING, TOPIC_KINDS, Wish
+from shardnode.shard.cuts import CUTS, Cuts
 from shardnode.shard.duties import NOBODY, Duties
 from shardnode.shard.entries import encode_entry, split_reply
 from shardnode.shard.handing import HandOvers
@@ -28,6 +29,7 @@ from shardnode.shard.waiting import Desk, Send, Waiting, in_wire_terms
 from shardnode.shard.watches import Watches
 from shardnode.wire import limits
 from shardnode.wire.control import LeaderTransfer, MemberAdd, TopicDescribe, TopicList
+from shardnode.wire.cuts import CutOpen
 from shardnode.wire.errors import (
     InvalidRequest,
     OutcomeUnknown,
@@ -56,7 +58,9 @@ if TYPE_CHECKING:
 WRITES = SESSIONS | {Kind.PUT, Kind.PUT_MANY, Kind.DELETE_MANY, Kind.CAS, Kind.TRANSACT}
 CONTROL = frozenset((Kind.MEMBER_ADD, Kind.MEMBER_REMOVE, Kind.REBALANCE))
 TOPIC_READS = frozenset((Kind.TOPIC_DESCRIBE, Kind.TOPIC_LIST))
-READS = frozenset((Kind.GET, Kind.GET_MANY, Kind.SCAN, Kind.READ, Kind.OFFSET_LOOKUP))
+READS = frozenset(
+    (Kind.GET, Kind.GET_MANY, Kind.SCAN, Kind.READ, Kind.OFFSET_LOOKUP, Kind.CUT_OPEN)
+)
 
 
 class Service:
@@ -86,6 +90,7 @@ class Service:
         self.watches = Watches(effects, self.desk)
         self.stream_reads = StreamReads(replica, effects, self.desk)
         self.hand_overs = HandOvers(replica, self.desk)
+        self.cuts = Cuts(settings, replica, effects, self.counters)
         self.wish = Wish(settings.nodes_version, settings.nodes)
         """The nodes that are wanted, as the supervisor last said."""
         self.topics = Topics()
@@ -103,10 +108,19 @@ class Service:
         self._stamps = Stamps(wall_ms)
         self._status = status
         self._token = NOBODY
+        self._redone_index = replica.raft.commit_index
         self._proposals: list[tuple[Waiting, Request]] = []
         self._waiting: dict[int, Waiting] = {}
         self._reads: dict[bool, list[Waiting]] = {False: [], True: []}
         self._rounds: dict[int, list[Waiting]] = {}
+
+    @property
+    def known_wish(self) -> Wish:
+        """The nodes that are wanted, as the control plane has it. What was wanted before something
+        that is being redone is no news, and in a restored cluster nobody has said it yet."""
+        wish = self.effects.control.wish
+        redone = self.effects.applied_index >= self._redone_index
+        return wish if redone and wish.members else NOTHING
 
     def use_table(self, table: PlacementTable) -> None:
         """From now on these slots are ours."""
@@ -159,6 +173,8 @@ class Service:
             self._take_topic(waiting, request)
         elif isinstance(body, LeaderTransfer):
             self.hand_overs.take(waiting, body.node)
+        elif kind in CUTS:
+            self.desk.answer(waiting, self.cuts.answer(body, self.now_ms).encode())
         elif kind == Kind.STATUS:
             self.desk.answer(waiting, self._status())
         else:
@@ -273,6 +289,8 @@ class Service:
                 packed = effects.control.topics.list(body).encode()
             elif isinstance(body, OffsetLookup):
                 packed = self.stream_reads.find(self._streams(), body).encode()
+            elif isinstance(body, CutOpen):
+                packed = self.cuts.open(body, self.now_ms, self._stamp()).encode()
             elif isinstance(body, Get):
                 packed = Entry(*(effects.get(body.key) or (None, 0, 0))).encode()
             else:
@@ -309,6 +327,7 @@ class Service:
             self.watches.wake(self.now_ms)
         self.stream_reads.wake(self.now_ms)
         self.hand_overs.look()
+        self.cuts.tend(self.now_ms)
         self.legacy.retry(self.now_ms)
 
     def _refuse_all(self, readers: Sequence[Waiting], error: ShardnodeError) -> None:

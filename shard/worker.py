@@ -423,7 +423,7 @@ class Worker:
         if table is not None and table.epoch != self._told_epoch:
             line["table"] = base64.b64encode(table.encode()).decode()
             self._told_epoch = table.epoch
-        wish = self.effects.control.wish if self.effects is not None else NOTHING
+        wish = self.service.known_wish if self.service is not None else NOTHING
         if wish.version != self._told_wish:
             line["members"] = {str(node): router for node, router in wish.members.items()}
             line["members_version"] = self._told_wish = wish.version
