@@ -7,6 +7,7 @@ One rule: it imports only `shardnode.wire`, so an application gets no server wit
     operations   from a caller's arguments to a call
     calls, many  what a call sends, and what its answers come to
     scans, watches                      pages and changes of all shards as one sequence
+    cuts                                consistent cuts of shards, in bulk
     core         the pure core: sends, repeats, gives up; `fates` has its decisions
     exchange, envelopes, sessions, lanes, routes                       … and its parts
     links        the only sockets

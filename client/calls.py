@@ -79,6 +79,7 @@ class OneRequest(Call[T]):
         key: bytes = b"",
         shard: int | None = None,
         attempt_s: float = 0.0,
+        node: int = 0,
     ) -> None:
         super().__init__()
         self.kind = kind
@@ -86,6 +87,7 @@ class OneRequest(Call[T]):
         self.key = key
         self.shard = shard
         self.attempt_s = attempt_s
+        self.node = node
         self._convert = convert
 
     def target(self, core: Core) -> int | None:  # noqa: ARG002
@@ -105,6 +107,7 @@ class OneRequest(Call[T]):
             routing_key=self.key,
             call=self,
             attempt_s=self.attempt_s,
+            node=self.node,
         )
         self.exchanges = [exchange]
         core.submit(exchange, now)
