@@ -29,6 +29,8 @@ COMMANDS = {
     "kv": ("shardnode.cli.kv", "Put, get, delete, scan and watch keys."),
     "explain": ("shardnode.cli.explain", "Show where a key is, and why."),
     "cluster": ("shardnode.cli.cluster", "Show and change the nodes of a cluster."),
+    "backup": ("shardnode.cli.backup", "Back up a running cluster, list and verify backups."),
+    "restore": ("shardnode.cli.restore", "Make a data directory from a backup."),
     "config": ("shardnode.cli.config", "Show, check or write a node's configuration."),
     "sim": ("shardnode.cli.sim", "Replay a seed in the deterministic simulator."),
 }

@@ -45,6 +45,9 @@ LOG_PIECE_BYTES = 256 << 10
 AHEAD = 2
 """Pieces under way: one is read there while another one travels."""
 
+CLOSE_TIMEOUT_S = 2.0
+"""Its lease ends anyway."""
+
 TIMEOUT_S = 10.0
 """For one piece: a process that was killed is back before, and a leader elected."""
 
@@ -67,21 +70,34 @@ Ask = Callable[[int], tuple[Kind, Body]]
 
 
 class Pieces:
-    """The pieces of one file, or of the log from one record on, until a short one tells the end. A
-    shell starts `new_calls`, waits for `needed` and gives out what `take` returns until `over`."""
+    """The pieces of one file from `offset` to `end`, or of the log, until a short one tells the
+    end. A shell starts `new_calls`, waits for `needed` and gives out what `take` returns until it
+    is `over`."""
 
-    def __init__(self, cut: Cut, ask: Ask, piece_bytes: int, offset: int = 0) -> None:
-        self.over = False
+    def __init__(
+        self, cut: Cut, ask: Ask, piece_bytes: int, offset: int = 0, end: int | None = None
+    ) -> None:
         self._cut = cut
         self._ask = ask
         self._piece_bytes = piece_bytes
         self._offset = offset
+        self._end = end
+        self._is_short = False
         self._calls: deque[OneRequest[CutPiece]] = deque()
+
+    @property
+    def over(self) -> bool:
+        """Whether there is nothing more to give."""
+        return self._is_short or not (self._calls or self._goes_on)
+
+    @property
+    def _goes_on(self) -> bool:
+        return not self._is_short and (self._end is None or self._offset < self._end)
 
     def new_calls(self) -> Sequence[OneRequest[CutPiece]]:
         """Calls to start."""
         new = []
-        while len(self._calls) < AHEAD and not self.over:
+        while len(self._calls) < AHEAD and self._goes_on:
             kind, body = self._ask(self._offset)
             call = request(self._cut, kind, body, CutPiece)
             self._offset += self._piece_bytes
@@ -100,7 +116,7 @@ class Pieces:
     def take(self) -> bytes:
         """The next bytes; raises the error of the shard."""
         data = self._calls.popleft().result().data
-        self.over = len(data) < self._piece_bytes
+        self._is_short = len(data) < self._piece_bytes
         return data
 
 
@@ -125,8 +141,8 @@ class BulkReader(Protocol):
     def open(self, shard: int, ask: CutOpen) -> Cut | CutOpened:
         """A cut; a bare answer says that there is none yet."""
 
-    def file(self, cut: Cut, name: str, offset: int = 0) -> Iterator[bytes]:
-        """A file of the cut's snapshot from an offset on."""
+    def file(self, cut: Cut, name: str, size: int, offset: int = 0) -> Iterator[bytes]:
+        """A file of the cut's snapshot, which has this size, from an offset on."""
 
     def log(self, cut: Cut, first: int) -> Iterator[bytes]:
         """The cut's log from the record `first` on."""
@@ -161,14 +177,14 @@ class CutReader:
         opened = self._run(call)
         return Cut(shard, opened) if opened.cut else opened
 
-    def file(self, cut: Cut, name: str, offset: int = 0) -> Iterator[bytes]:
-        """A file of the cut's snapshot from an offset on."""
+    def file(self, cut: Cut, name: str, size: int, offset: int = 0) -> Iterator[bytes]:
+        """A file of the cut's snapshot, which has this size, from an offset on."""
         number = cut.opened.cut
 
         def ask(at: int) -> tuple[Kind, Body]:
             return Kind.CUT_READ, CutRead(number, name, at, PIECE_BYTES)
 
-        return self._pieces(Pieces(cut, ask, PIECE_BYTES, offset))
+        return self._pieces(Pieces(cut, ask, PIECE_BYTES, offset, size))
 
     def log(self, cut: Cut, first: int) -> Iterator[bytes]:
         """The cut's log from the record `first` on."""
@@ -187,7 +203,9 @@ class CutReader:
     def close(self, cut: Cut, *, doubt: bool = False) -> None:
         """Let it go."""
         body = CutClose(cut.opened.cut, doubt)
-        self._run(request(cut, Kind.CUT_CLOSE, body, CutClosed))
+        call = request(cut, Kind.CUT_CLOSE, body, CutClosed)
+        self._engine.run(call, min(CLOSE_TIMEOUT_S, self._timeout_s))
+        call.result()
 
     def finish(self) -> None:
         """Close all connections."""

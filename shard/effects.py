@@ -363,12 +363,6 @@ def snapshot_parts(
     return index, membership, dict(sorted(parts.items()))
 
 
-def read_effects(part: ReadPart) -> tuple[Mapping[int, int], int]:
-    """(partition → its last number, highest stamp) of a snapshot."""
-    _, _, pairs, _, *more = msgpack.unpackb(b"".join(part(_EFFECTS)))
-    return dict(pairs), max(more, default=0)
-
-
 def open_effects(directory: str, engine: str, storage: Mapping[str, Any]) -> Effects:
     """The effects of the shard in a directory; `storage` is the section of the configuration."""
     options = EngineOptions()

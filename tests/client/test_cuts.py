@@ -61,6 +61,19 @@ def test_a_stream_goes_on_at_an_offset_and_ends_with_a_short_piece() -> None:
     assert (stream.take(), stream.over) == (b"", True)
 
 
+def test_nothing_is_asked_for_behind_a_known_end() -> None:
+    bench = Bench(nodes=3)
+
+    def ask(at: int) -> tuple[Kind, Body]:
+        return Kind.CUT_READ, CutRead(NUMBER, "keys", at, 4)
+
+    assert Pieces(CUT, ask, 4, 0, end=0).over, "an empty file costs nothing"
+    stream = Pieces(CUT, ask, 4, 0, end=4)
+    (sent,) = started(bench, stream)
+    sent.answer(CutPiece(b"1234"))
+    assert (stream.take(), stream.over) == (b"1234", True)
+
+
 def test_a_cut_is_read_where_it_was_opened_whoever_leads() -> None:
     bench = Bench(nodes=3)
     (sent, _) = started(bench, pieces())
