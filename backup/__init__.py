@@ -24,6 +24,7 @@ In a destination:
 
 A backup takes a base for each shard (a snapshot and the log behind it, or the log alone while it
 is short) when there is none or much log has gathered behind the last one, and then the log of all
-shards up to about the same moment. The next backup goes on from there, so any moment in between can
-be restored, as long as the shard still had its log when it was taken.
+shards up to about the same moment (but not of one that wrote a lot meanwhile). The next backup goes
+on from there, so any moment in between can be restored, as long as the shard still had its log when
+it was taken.
 """

@@ -124,8 +124,11 @@ class ShardCopy:
         return True
 
     def copy_rest(self) -> bool:
-        """The log up to that cut. False as above."""
+        """The log up to that cut. False as above. When much was written while the base was copied,
+        it ends where it is: who is asked to go slowly could not catch up."""
         self._news_at = self._clock()
+        if self.is_current and self.cut is not None and self.cut.opened.log_bytes > FRESH_BYTES:
+            return True
 
         def again() -> Cut:
             return self.cut if self.cut is not None else self._open(snapshot=False)
@@ -171,6 +174,8 @@ class ShardCopy:
             except LOST as error:
                 if self._asks_in_vain(error):
                     raise
+                if isinstance(error, Unavailable | DeadlineExceeded):
+                    self.cut = None  # whoever has it does not answer: its lease ends by itself
                 self._give_up_cut(doubt=False)
             except (BadRecords, WrongContent, Corrupt) as error:
                 self._bad += 1
