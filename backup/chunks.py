@@ -48,6 +48,8 @@ class ChunkWriter:
                 first, last = first or stamp, max(last, stamp)
                 self.position = proven.position
                 self._proven_bytes = start + proven.end
+                if self.is_full:  # the same log gives the same chunks, whatever its pieces were
+                    break
         finally:
             rest.release()
         self._stamps = first, last

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from xxhash import xxh3_64_hexdigest
 
+from shardnode.storage.errors import SnapshotCorrupt
 from shardnode.storage.manifest import SnapshotFile, SnapshotMeta
 from shardnode.storage.records import ORIGIN, Anchor
 from shardnode.wire.errors import Corrupt, InvalidRequest
@@ -174,8 +175,8 @@ def decode_snapshot(data: bytes, key: str, base: Base) -> SnapshotMeta:
     """The description of a base; `Corrupt` when it is not that one."""
     try:
         meta = SnapshotMeta.decode(data, key)
-    except Exception as error:
-        raise damaged(key, f"it is not sound: {error}") from error
+    except SnapshotCorrupt as error:
+        raise damaged(key, error.detail) from error
     if (meta.id, meta.index, meta.term, meta.chain) != (base.snapshot, *base.position):
         raise damaged(key, f"it describes another snapshot, at index {meta.index}")
     return meta
@@ -204,7 +205,7 @@ def _open(data: bytes, key: str, read: Callable[[dict[str, Any]], T]) -> T:
                 " shardnode wrote it: use that one"
             )
         return read(values)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise damaged(key, f"it does not make sense ({error})") from error
 
 
