@@ -15,6 +15,11 @@ from shardnode.wire.errors import NotFound
 
 TEMPORARY = ".tmp"
 
+SYNC_BYTES = 1 << 20
+"""Synced at once: a node on the same disk, whose own fsyncs wait for ours, hardly notices so
+little. Measured beside a full load, at 50 MB/s: it writes 14 % less beside syncs of 16 MiB, 3 % less
+beside these."""
+
 
 class Store(Protocol):
     """What a backup needs of a destination."""
@@ -56,9 +61,11 @@ class FolderStore:
         temporary = path.with_name(path.name + TEMPORARY)
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
         try:
-            view = memoryview(data)
-            while view:
-                view = view[os.write(fd, view) :]
+            for at in range(0, len(data), SYNC_BYTES):
+                view = memoryview(data)[at : at + SYNC_BYTES]
+                while view:
+                    view = view[os.write(fd, view) :]
+                os.fdatasync(fd)
             os.fsync(fd)
         finally:
             os.close(fd)

@@ -6,6 +6,7 @@ whatever ended it before, the same line goes on where it stopped.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ import click
 
 from shardnode.cli import output
 from shardnode.cli.errors import EXIT_UNHEALTHY
-from shardnode.cli.moments import Size
+from shardnode.cli.moments import Rate
 from shardnode.cli.options import (
     CONTEXT,
     client_options,
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from shardnode.backup.check import Checked
     from shardnode.backup.format import Manifest
     from shardnode.backup.take import Taken
+
+NICE = 10
+"""Often it runs beside the node that it reads from, which has more urgent things to do."""
 
 INTERRUPTED = "the same command goes on where this one stopped"
 
@@ -71,10 +75,16 @@ class WithVerbs(click.Command):
 @click.command("backup", cls=WithVerbs, context_settings=CONTEXT)
 @version_option
 @click.argument("dest", metavar="DEST")
-@click.option("--rate", type=Size(), metavar="SIZE", help="Move at most so much a second: 50MB.")
+@click.option(
+    "--rate",
+    type=Rate(),
+    default="50MB",
+    show_default=True,
+    help="Copy at most so much a second.",
+)
 @click.option("--full", is_flag=True, help="Begin anew with a snapshot of every shard.")
 @client_options
-def command(dest: str, rate: int | None, full: bool) -> None:
+def command(dest: str, rate: int, full: bool) -> None:
     """Back up a running cluster to DEST, a folder or the URL of an object store.
 
     What DEST has already is not copied again; a backup that was interrupted goes on. There are also
@@ -84,12 +94,13 @@ def command(dest: str, rate: int | None, full: bool) -> None:
     from shardnode.backup.take import Progress, TakeOptions, take_backup
     from shardnode.client.cuts import CutReader
 
+    os.nice(NICE)
     store = open_store(dest)
     reader = CutReader(connect_address())
     try:
         with output.transfer("backup") as shown:
             progress = Progress(shown.say, shown.advance)
-            taken = take_backup(store, reader, TakeOptions(rate or 0, full), progress)
+            taken = take_backup(store, reader, TakeOptions(rate, full), progress)
     except BaseException:
         output.note(INTERRUPTED)
         raise

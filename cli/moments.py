@@ -35,14 +35,17 @@ class Moment(click.ParamType[datetime]):
         return moment
 
 
-class Size(click.ParamType[int]):
-    """An amount of bytes."""
+ANY = "max"
 
-    name = "SIZE"
+
+class Rate(click.ParamType[int]):
+    """Bytes a second; 0 when there is no limit."""
+
+    name = f"SIZE|{ANY}"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        if isinstance(value, int):
-            return value
+        if isinstance(value, int) or value == ANY:
+            return 0 if value == ANY else int(value)
         from shardnode.node.config_units import BadValue, parse_size
 
         try:

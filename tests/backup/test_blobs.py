@@ -26,6 +26,11 @@ def described(data: bytes, name: str = "keys") -> SnapshotFile:
     return SnapshotFile(name, len(data), xxh3_64_intdigest(data))
 
 
+def content(size: int, seed: int) -> bytes:
+    draw = random.Random(seed)
+    return draw.randbytes(size)
+
+
 class Sender:
     """Gives a file in pieces, and notes where it was asked to begin."""
 
@@ -43,7 +48,7 @@ class Sender:
 
 @pytest.mark.parametrize("size", [0, 1, 99, 100, 101, 200, 1_234])
 def test_what_is_kept_is_read_back(tmp_path: Path, size: int) -> None:
-    store, data = FolderStore(tmp_path), random.Random(size).randbytes(size)
+    store, data = FolderStore(tmp_path), content(size, size)
     file = described(data)
     assert not has_file(store, 0, file)
     keep_file(store, 0, file, Sender(data))
@@ -56,7 +61,7 @@ def test_what_is_kept_is_read_back(tmp_path: Path, size: int) -> None:
 def test_an_interrupted_file_goes_on_behind_its_last_whole_part(
     tmp_path: Path, fails_at: int
 ) -> None:
-    store, data = FolderStore(tmp_path), random.Random(1).randbytes(1_234)
+    store, data = FolderStore(tmp_path), content(1_234, 1)
     file = described(data)
     with pytest.raises(Unavailable):
         keep_file(store, 0, file, Sender(data, fails_at))
@@ -68,7 +73,7 @@ def test_an_interrupted_file_goes_on_behind_its_last_whole_part(
 
 
 def test_parts_that_are_wrong_are_found_before_the_file_counts(tmp_path: Path) -> None:
-    store, data = FolderStore(tmp_path), random.Random(1).randbytes(1_000)
+    store, data = FolderStore(tmp_path), content(1_000, 1)
     file = described(data)
     with pytest.raises(Unavailable):
         keep_file(store, 0, file, Sender(data, 500))
@@ -83,7 +88,7 @@ def test_parts_that_are_wrong_are_found_before_the_file_counts(tmp_path: Path) -
 
 @pytest.mark.parametrize("size", [50, 500])
 def test_wrong_content_never_gets_the_name(tmp_path: Path, size: int) -> None:
-    store, data = FolderStore(tmp_path), random.Random(1).randbytes(size)
+    store, data = FolderStore(tmp_path), content(size, 1)
     file = described(data)
     for wrong in (data[:-1], data[:-1] + b"?", b""):
         with pytest.raises(WrongContent):
@@ -93,7 +98,7 @@ def test_wrong_content_never_gets_the_name(tmp_path: Path, size: int) -> None:
 
 @pytest.mark.parametrize("size", [50, 500])
 def test_damage_is_named(tmp_path: Path, size: int) -> None:
-    store, data = FolderStore(tmp_path), random.Random(1).randbytes(size)
+    store, data = FolderStore(tmp_path), content(size, 1)
     file = described(data)
     keep_file(store, 0, file, Sender(data))
     names = [key for key in store.list("") if not key.endswith("whole")]

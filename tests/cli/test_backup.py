@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 import pytest
 
-from shardnode.cli.moments import Moment, Size
+from shardnode.cli.moments import Moment, Rate
 from tests.cli.conftest import Kv
 from tests.cli.kit import error_of, run
 
@@ -92,14 +92,15 @@ def test_what_cannot_be_read_is_refused(
     assert said in b" ".join(done.stderr.split())
 
 
-def test_moments_and_sizes() -> None:
-    moment, size = Moment(), Size()
+def test_moments_and_rates() -> None:
+    moment, rate = Moment(), Rate()
     exact = datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC)
     assert moment.convert("2030-01-02T03:04:05Z", None, None) == exact
     assert moment.convert("2030-01-02T05:04:05+02:00", None, None) == exact
     moment_ago = moment.convert("-10m", None, None)
     assert timedelta(minutes=10) <= datetime.now(UTC) - moment_ago < timedelta(minutes=11)
-    assert size.convert("50MB", None, None) == 50_000_000
+    assert rate.convert("50MB", None, None) == 50_000_000
+    assert rate.convert("max", None, None) == 0
     for wrong in ("0", "fast", "-5MB"):
         with pytest.raises(click.BadParameter):
-            size.convert(wrong, None, None)
+            rate.convert(wrong, None, None)
