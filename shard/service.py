@@ -116,10 +116,14 @@ class Service:
 
     @property
     def known_wish(self) -> Wish:
-        """The nodes that are wanted, as the control plane has it. What was wanted before something
-        that is being redone is no news, and in a restored cluster nobody has said it yet."""
-        wish = self.effects.control.wish
-        redone = self.effects.applied_index >= self._redone_index
+        """The nodes that are wanted, as the control plane has it. What was wanted once is no news
+        while history is redone or fetched: there may have been other nodes, or others of the same
+        number. And in a restored cluster nobody has said it yet."""
+        raft, wish = self.replica.raft, self.effects.control.wish
+        if raft.recovering:
+            ahead = raft.recovery_target or raft.log.last_index
+            self._redone_index = max(self._redone_index, ahead)
+        redone = not raft.recovering and self.effects.applied_index >= self._redone_index
         return wish if redone and wish.members else NOTHING
 
     def use_table(self, table: PlacementTable) -> None:

@@ -70,3 +70,15 @@ def test_a_wish_is_told_once_what_was_known_to_be_committed_is_redone() -> None:
     assert service.known_wish.version == 0
     counter.ask(Kind.PUT, Put(b"k", b"v"))
     assert service.known_wish.members
+
+
+def test_a_member_that_recovers_tells_no_wish_before_it_has_what_its_leader_had() -> None:
+    counter = Counter()
+    service, raft = counter.service, counter.replica.raft
+    raft.recovering, raft.recovery_target = True, counter.effects.applied_index + 2
+    assert service.known_wish.version == 0
+    raft.recovering = False
+    assert service.known_wish.version == 0, "it is there, and not applied"
+    for _ in range(2):
+        counter.ask(Kind.PUT, Put(b"k", b"v"))
+    assert service.known_wish.members

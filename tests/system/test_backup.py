@@ -24,6 +24,9 @@ from tests.system.backup_kit import (
     rows_restored,
 )
 from tests.system.kit import NodeProcess, folder, started, until
+from tests.system.test_joining import members
+from tests.system.test_joining import started as joined
+from tests.system.test_three_nodes import free_addresses
 from tests.system.test_topics import append, connected, is_there, values_of
 
 LARGE = 90_000_000
@@ -130,8 +133,19 @@ def test_a_backup_goes_on_when_another_node_takes_the_lead() -> None:
             assert cut_of(told)[0] >= before[0]
             count = len(writer.writes)
             until(lambda: len(writer.writes) > count + 500, 60)
-        rows = rows_restored(destination, place / "r", 1, "--cluster", "main", "--node-id", "1")
-        assert rows == writer.rows_at(cut_of(told))
+        data = place / "data-1"
+        restore(destination, data, "--cluster", "main", "--node-id", "1")
+        one, two = free_addresses(2)
+        with joined(place, 1, one) as first:
+            first.ready()
+            assert members(one).keys() == {1}, "the nodes of the old cluster are not wanted"
+            assert rows_of(one) == writer.rows_at(cut_of(told))
+            with joined(place, 2, two, "--join", one) as second:
+                second.ready()
+                until(lambda: members(one).get(2, {}).get("follows") == 1, 30)
+                with Client(two) as db:
+                    assert db.status().shards[0].applied_index > cut_of(told)[0]
+                assert rows_of(two) == writer.rows_at(cut_of(told))
 
 
 def test_a_restore_that_was_interrupted_is_refused_by_start_and_begun_anew() -> None:
