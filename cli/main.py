@@ -34,6 +34,8 @@ COMMANDS = {
     "doctor": ("shardnode.cli.doctor", "Say what is wrong with this machine for a node."),
     "verify": ("shardnode.cli.verify", "Look for damage in the directory of a stopped node."),
     "inspect": ("shardnode.cli.inspect", "Show what a directory or a file of a node holds."),
+    "backup": ("shardnode.cli.backup", "Back up a running cluster, list and verify backups."),
+    "restore": ("shardnode.cli.restore", "Make a data directory from a backup."),
     "config": ("shardnode.cli.config", "Show, check or write a node's configuration."),
     "sim": ("shardnode.cli.sim", "Replay a seed in the deterministic simulator."),
 }

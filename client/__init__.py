@@ -11,6 +11,7 @@ One rule: it imports only `shardnode.wire`, so an application gets no server wit
     topic        Topic                  topic_aio    AsyncTopic
     consumer     Consumer               consumer_aio AsyncConsumer
     consumers, membership, selection    what a consumer holds, and who says so
+    cuts                                consistent cuts of shards, in bulk
     core         the pure core: sends, repeats, gives up; `fates` has its decisions
     exchange, envelopes, sessions, lanes, routes                       … and its parts
     links        the only sockets

@@ -244,7 +244,7 @@ class Core:
         if exchange.shard is None:
             endpoint = routes.for_router(exchange.avoid, now)
         else:
-            endpoint = routes.for_shard(exchange.shard, exchange.avoid, now)
+            endpoint = routes.for_shard(exchange.shard, exchange.avoid, now, exchange.node)
         if endpoint is None:
             if not routes.reached:
                 self._nobody(exchange, now)

@@ -106,6 +106,7 @@ class Effects:
         self._flushed: tuple[int, bytes] = (0, b"")
         self._unflushed_bytes = 0
         self._written = False
+        self._stamp_ms = 0
         self._load()
 
     @property
@@ -181,7 +182,7 @@ class Effects:
         self.applied_index = run[-1].index
         if partition != RAFT_PARTITION:
             self._partitions[partition] = run[-1].partition_index
-            self.keyvalue.seen(stamp_of(run[-1].payload))
+            self._stamp_ms = max(self._stamp_ms, stamp_of(run[-1].payload))
 
     # -- reading ------------------------------------------------------------------------------
 
@@ -220,7 +221,7 @@ class Effects:
     @property
     def stamp(self) -> int:
         """The highest stamp applied: a leader's stamps go on from here."""
-        return self.keyvalue.stamp_ms
+        return max(self._stamp_ms, self.keyvalue.stamp_ms)
 
     @property
     def table(self) -> PlacementTable | None:
@@ -327,10 +328,10 @@ class Effects:
         if own != sorted(_PARTS):
             raise SnapshotCorrupt(f"expected the parts {_PARTS}, found {own}")
         blobs = {name: b"".join(part(name)) for name in _PARTS if name != _KEYS}
-        found, _, partitions, digest = msgpack.unpackb(blobs[_EFFECTS])
+        found, _, *rest = msgpack.unpackb(blobs[_EFFECTS])
         if found != index:
             raise SnapshotCorrupt(f"expected the state at index {index}, found that at {found}")
-        blobs[_EFFECTS] = bytes(msgpack.packb([index, membership, partitions, digest]))
+        blobs[_EFFECTS] = bytes(msgpack.packb([index, membership, *rest]))
         if self.streams is not None and STREAMS in names:
             blobs[STREAMS] = take_in(self.streams, b"".join(part(STREAMS)), names, part)
         self.engine.replace(index, blobs, unpack_keys(part(_KEYS)))
@@ -339,9 +340,9 @@ class Effects:
 
     def _blobs(self, membership: bytes) -> dict[str, bytes]:
         partitions = sorted(self._partitions.items())
-        effects = msgpack.packb([self.applied_index, membership, partitions, self.digest])
+        effects = [self.applied_index, membership, partitions, self.digest, self.stamp]
         return {
-            _EFFECTS: bytes(effects),
+            _EFFECTS: bytes(msgpack.packb(effects)),
             "control": self.control.encode(),
             "topics": self.control.topics.encode(),
             "groups": self.coordination.encode(),
@@ -352,11 +353,12 @@ class Effects:
     def _load(self) -> None:
         """Take over what the engine holds."""
         self._written = False
-        self.applied_index, self.membership, self.digest = 0, b"", 0
+        self.applied_index, self.membership, self.digest, self._stamp_ms = 0, b"", 0, 0
         self._partitions = {}
         if packed := self.engine.blob(_EFFECTS):
-            self.applied_index, self.membership, pairs, self.digest = msgpack.unpackb(packed)
+            self.applied_index, self.membership, pairs, self.digest, *more = msgpack.unpackb(packed)
             self._partitions = dict(pairs)
+            self._stamp_ms = max(more, default=0)
         assert self.applied_index == self.engine.index, "one commit holds both"
         self.partition_indexes = self._partitions
         self._marks = Watermarks(self._partitions)
@@ -376,11 +378,11 @@ def snapshot_parts(
     """(index, membership, files) of a snapshot of what an engine has committed, with the files of
     `streams_copy.stream_parts`. The membership
     stands in the manifest, so the files are the same bytes on every replica."""
-    index, membership, partitions, digest = msgpack.unpackb(blob(_EFFECTS))
+    index, membership, *rest = msgpack.unpackb(blob(_EFFECTS))
     parts: dict[str, Iterable[bytes]] = {
         name: [blob(name)] for name in _PARTS if name not in (_EFFECTS, _KEYS)
     }
-    parts[_EFFECTS] = [bytes(msgpack.packb([index, b"", partitions, digest]))]
+    parts[_EFFECTS] = [bytes(msgpack.packb([index, b"", *rest]))]
     parts[_KEYS] = _pack_keys(items)
     parts |= streams
     return index, membership, dict(sorted(parts.items()))

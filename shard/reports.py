@@ -10,6 +10,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from shardnode.raft import Role
+from shardnode.shard.control import NOTHING, Wish
 from shardnode.wire.cluster import StatusFound, cut, mark_columns
 from shardnode.wire.placement import (
     CONTROL_PARTITION,
@@ -60,13 +61,14 @@ class Teller:
             return
         line = report(worker)
         if worker.effects is not None:
-            line |= self._news(worker.effects)
+            wish = worker.service.known_wish if worker.service is not None else NOTHING
+            line |= self._news(worker.effects, wish)
         self._told, self._told_ms = standing, now_ms
         self._channel.tell(line)
 
-    def _news(self, effects: Effects) -> dict[str, Any]:
+    def _news(self, effects: Effects, wish: Wish) -> dict[str, Any]:
         news: dict[str, Any] = {}
-        table, wish, topics = effects.table, effects.control.wish, effects.control.topics
+        table, topics = effects.table, effects.control.topics
         if table is not None and table.epoch != self._epoch:
             news["table"] = base64.b64encode(table.encode()).decode()
             self._epoch = table.epoch

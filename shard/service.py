@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 
 from shardnode.raft import Refused, Role
 from shardnode.shard.bounds import Bounds
-from shardnode.shard.control import TOPIC_KINDS, Wish
+from shardnode.shard.control import NOTHING, TOPIC_KINDS, Wish
 from shardnode.shard.coordination import GROUP_READS, GROUP_WRITES
+from shardnode.shard.cuts import CUTS, Cuts
 from shardnode.shard.duties import NOBODY, Duties
 from shardnode.shard.entries import encode_entry, split_reply
 from shardnode.shard.handing import HandOvers
@@ -41,6 +42,7 @@ from shardnode.wire.control import (
     TopicDescribe,
     TopicList,
 )
+from shardnode.wire.cuts import CutOpen
 from shardnode.wire.errors import (
     InvalidRequest,
     OutcomeUnknown,
@@ -72,7 +74,14 @@ if TYPE_CHECKING:
 WRITES = SESSIONS | {Kind.PUT, Kind.PUT_MANY, Kind.DELETE_MANY, Kind.CAS, Kind.TRANSACT}
 CONTROL = frozenset((Kind.MEMBER_ADD, Kind.MEMBER_REMOVE, Kind.REBALANCE))
 TOPIC_READS = frozenset((Kind.TOPIC_DESCRIBE, Kind.TOPIC_LIST))
-READS = GROUP_READS | {Kind.GET, Kind.GET_MANY, Kind.SCAN, Kind.READ, Kind.OFFSET_LOOKUP}
+READS = GROUP_READS | {
+    Kind.GET,
+    Kind.GET_MANY,
+    Kind.SCAN,
+    Kind.READ,
+    Kind.OFFSET_LOOKUP,
+    Kind.CUT_OPEN,
+}
 
 Suggest = Callable[[int, Sequence[Trim]], None]
 """(stamp, trims): where partitions are to begin, for the leader."""
@@ -107,6 +116,7 @@ class Service:
         self.stream_reads = StreamReads(replica, effects, self.desk)
         self.hand_overs = HandOvers(replica, self.desk)
         self.retention = Retention(replica.raft)
+        self.cuts = Cuts(settings, replica, effects, self.counters)
         self.wish = Wish(settings.nodes_version, settings.nodes)
         """The nodes that are wanted, as the supervisor last said."""
         self.topics = Topics()
@@ -129,10 +139,23 @@ class Service:
         self._pending: Counter[int] = Counter()
         """Partition → requests that wait for what comes of their entry."""
         self._token = NOBODY
+        self._redone_index = replica.raft.commit_index
         self._proposals: list[tuple[Waiting, Request]] = []
         self._waiting: dict[int, tuple[Waiting, int]] = {}
         self._reads: dict[bool, list[Waiting]] = {False: [], True: []}
         self._rounds: dict[int, list[Waiting]] = {}
+
+    @property
+    def known_wish(self) -> Wish:
+        """The nodes that are wanted, as the control plane has it. What was wanted once is no news
+        while history is redone or fetched: there may have been other nodes, or others of the same
+        number. And in a restored cluster nobody has said it yet."""
+        raft, wish = self.replica.raft, self.effects.control.wish
+        if raft.recovering:
+            ahead = raft.recovery_target or raft.log.last_index
+            self._redone_index = max(self._redone_index, ahead)
+        redone = not raft.recovering and self.effects.applied_index >= self._redone_index
+        return wish if redone and wish.members else NOTHING
 
     def use_table(self, table: PlacementTable) -> None:
         """From now on these slots are ours."""
@@ -192,6 +215,8 @@ class Service:
             self._take_topic(waiting, request)
         elif isinstance(body, LeaderTransfer):
             self.hand_overs.take(waiting, body.node)
+        elif kind in CUTS:
+            self.desk.answer(waiting, self.cuts.answer(body, self.now_ms).encode())
         elif kind == Kind.STATUS:
             self.desk.answer(waiting, self._status())
         else:
@@ -361,6 +386,8 @@ class Service:
                 packed = effects.coordination.groups.page(body.after, body.limit).encode()
             elif isinstance(body, OffsetLookup):
                 packed = self.stream_reads.find(self._streams(), body).encode()
+            elif isinstance(body, CutOpen):
+                packed = self.cuts.open(body, self.now_ms, self._stamp()).encode()
             elif isinstance(body, Get):
                 packed = Entry(*(effects.get(body.key) or (None, 0, 0))).encode()
             else:
@@ -398,6 +425,7 @@ class Service:
             self.watches.wake(self.now_ms)
         self.stream_reads.wake(self.now_ms)
         self.hand_overs.look()
+        self.cuts.tend(self.now_ms)
         self.legacy.retry(self.now_ms)
 
     def _refuse_all(self, readers: Sequence[Waiting], error: ShardnodeError) -> None:

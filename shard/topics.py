@@ -21,6 +21,9 @@ from shardnode.wire.control import TopicAlter, TopicCreate, TopicFound, TopicLis
 from shardnode.wire.errors import Conflict, InvalidRequest, LimitExceeded, NotFound
 from shardnode.wire.placement import PlacementTable, pack_namespace, slot_of_partition
 
+RESTORED_VERSIONS = 1 << 32
+"""More than a cluster ever has."""
+
 
 @dataclass(frozen=True, slots=True)
 class Topic:
@@ -113,6 +116,12 @@ class Topics:
         self._find(name)
         del self._topics[name]
         self.version += 1
+
+    def begin_anew(self) -> None:
+        """The shards may come from moments that differ a little: whatever version of the topics
+        they have heard of, this one is newer, and they make the partitions that it has."""
+        if self.version:
+            self.version += RESTORED_VERSIONS
 
     def describe(self, name: str) -> TopicFound:
         """One topic."""

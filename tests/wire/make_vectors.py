@@ -40,6 +40,7 @@ from shardnode.wire.kinds import (
     OffsetPoint,
     Operation,
 )
+from tests.wire.cut_examples import CUTS
 
 FOLDER = Path(__file__).resolve().parents[1] / "vectors"
 CLIENT_ID = bytes(range(16))
@@ -190,6 +191,7 @@ EXAMPLES: Mapping[Kind, tuple[Body, Body]] = {
     Kind.MEMBER_REMOVE: (control.MemberRemove(4), control.Changed(13)),
     Kind.LEADER_TRANSFER: (control.LeaderTransfer(2), control.Changed(13)),
     Kind.REBALANCE: (control.Rebalance(), control.Changed(14)),
+    **CUTS,
 }
 
 ERRORS: tuple[errors.ShardnodeError, ...] = (
