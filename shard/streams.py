@@ -339,4 +339,6 @@ def _options(settings: Mapping[str, Any]) -> PartitionOptions:
     return PartitionOptions(segment_bytes=size) if size else PartitionOptions()
 
 
-_NO_SUCH_PARTITION = refuse(InvalidRequest("expected a partition of this shard, found another"))
+_NO_SUCH_PARTITION = refuse(
+    NotFound("expected a partition of this shard, found one that is none, or none any more")
+)

@@ -101,7 +101,7 @@ def test_offsets_are_dense_and_each_partition_has_its_own() -> None:
 def test_unknown_partitions_requests_and_offsets_are_refused_by_name() -> None:
     member = Member()
     log = Log(member.effects)
-    with pytest.raises(InvalidRequest, match="expected a partition of this shard"):
+    with pytest.raises(NotFound, match="expected a partition of this shard"):
         append(log, ONE, b"a")
     create(log, TWO)
     payload = encode_entry(log.stamp_ms, Kind.PUT, b"")
