@@ -32,6 +32,7 @@ COMMANDS = {
     "doctor": ("shardnode.cli.doctor", "Say what is wrong with this machine for a node."),
     "verify": ("shardnode.cli.verify", "Look for damage in the directory of a stopped node."),
     "inspect": ("shardnode.cli.inspect", "Show what a directory or a file of a node holds."),
+    "repair": ("shardnode.cli.repair", "Set a damaged file aside, to be fetched again."),
     "config": ("shardnode.cli.config", "Show, check or write a node's configuration."),
     "sim": ("shardnode.cli.sim", "Replay a seed in the deterministic simulator."),
 }

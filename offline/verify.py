@@ -16,7 +16,7 @@ from typing import Any
 from shardnode.node.identity import Identity
 from shardnode.offline.places import Place, find_place, held
 from shardnode.offline.verify_node import verify_node
-from shardnode.offline.verify_shard import ShardSummary, verify_shard
+from shardnode.offline.verify_shard import ShardSummary, look_at_shard
 from shardnode.storage.audit import Book, Finding
 from shardnode.storage.files import ReadOnlyFiles
 
@@ -75,7 +75,7 @@ def verify_place(place: Place, advance: Callable[[int], None] | None = None) -> 
     book = Book(advance)
     identity = verify_node(place, book) if place.is_whole else None
     files = ReadOnlyFiles(place.root)
-    shards = [verify_shard(files, name, book) for name in place.shards]
+    shards = [look_at_shard(files, name, book).summary() for name in place.shards]
     return Verdict(
         place.root if place.is_whole else place.root / place.shards[0],
         identity,

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from shardnode.node.identity import DirectoryInUse
 from shardnode.offline.verify import Verdict, verify
-from shardnode.offline.verify_shard import verify_shard
+from shardnode.offline.verify_shard import look_at_shard
 from shardnode.sim.checks import Checks
 from shardnode.sim.node import SimNode
 from shardnode.sim.runner import Plan, Run
@@ -70,5 +70,5 @@ class _Looking(Checks):
         super().died(node)
         if not (node.damaged or node.files.flips or node.files.cut_short):
             book = Book()
-            verify_shard(node.files, node.settings.directory, book, state_is_in_files=False)
+            look_at_shard(node.files, node.settings.directory, book, state_is_in_files=False)
             self.wrong.append("; ".join(map(str, book.damage)))
