@@ -7,9 +7,9 @@ plain bytes that do not depend on who reads them.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import orjson
 
@@ -21,6 +21,13 @@ class Advance(Protocol):
     """Moves a bar on; without a terminal it does nothing."""
 
     def __call__(self, done: int) -> None: ...
+
+
+class Transfer(NamedTuple):
+    """Moves a display of bytes on, and changes what it is called."""
+
+    advance: Callable[[int], None]
+    say: Callable[[str], None]
 
 
 def stdout_is_terminal() -> bool:
@@ -113,3 +120,39 @@ def progress(what: str, total: int | None = None, *, in_bytes: bool = False) -> 
     ) as bar:
         task = bar.add_task(what, total=total)
         yield lambda done: bar.update(task, advance=done)
+
+
+@contextmanager
+def transfer(what: str) -> Iterator[Transfer]:
+    """Bytes that move, and how fast, on stderr, if a person looks at it."""
+    if wants_json() or not stderr_is_terminal():
+        yield Transfer(lambda _: None, lambda _: None)
+        return
+    from rich.console import Console
+    from rich.progress import (
+        FileSizeColumn,
+        Progress,
+        SpinnerColumn,
+        TextColumn,
+        TimeElapsedColumn,
+        TransferSpeedColumn,
+    )
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), FileSizeColumn())
+    more = (TransferSpeedColumn(), TimeElapsedColumn())
+    with Progress(*columns, *more, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=None)
+        yield Transfer(
+            lambda done: bar.update(task, advance=done),
+            lambda text: bar.update(task, description=text),
+        )
+
+
+def size(count: int) -> str:
+    """Bytes as people read them: 12.3 MB."""
+    amount = float(count)
+    for unit in ("B", "kB", "MB", "GB"):
+        if amount < 1_000:
+            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1_000
+    return f"{amount:.1f} TB"

@@ -4,13 +4,18 @@ One rule: it imports only `shardnode.wire`, so an application gets no server wit
 
     sync         Client                 engine      … its core, its links, and waiting threads
     aio          AsyncClient            batching    … concurrent calls become one request per shard
-    operations   from a caller's arguments to a call
+    operations, topics                  from a caller's arguments to a call
     calls, many  what a call sends, and what its answers come to
+    partition_calls, topic_calls, topic_wishes, group_calls             … about streams
     scans, watches                      pages and changes of all shards as one sequence
+    topic        Topic                  topic_aio    AsyncTopic
+    consumer     Consumer               consumer_aio AsyncConsumer
+    consumers, membership, selection    what a consumer holds, and who says so
+    cuts                                consistent cuts of shards, in bulk
     core         the pure core: sends, repeats, gives up; `fates` has its decisions
     exchange, envelopes, sessions, lanes, routes                       … and its parts
     links        the only sockets
-    values, arguments, transactions     what callers get, and what they pass
+    values, messages, arguments, offsets, transactions                  what callers get and pass
 
 Names are loaded when they are first used: a program without an event loop does not pay for asyncio.
 """
@@ -22,16 +27,25 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from shardnode.client.aio import AsyncClient
+    from shardnode.client.consumer import Consumer
+    from shardnode.client.consumer_aio import AsyncConsumer
+    from shardnode.client.messages import Headers, Message, OutgoingMessage, Position
     from shardnode.client.sync import Client
+    from shardnode.client.topic import Topic
+    from shardnode.client.topic_aio import AsyncTopic
     from shardnode.client.transactions import Do, If
     from shardnode.client.values import (
+        Bounds,
         Change,
         Entry,
+        GroupInfo,
+        GroupPartition,
         OperationResult,
         Route,
         ShardPlace,
         ShardStatus,
         Status,
+        TopicInfo,
         Topology,
         Transaction,
     )
@@ -52,33 +66,57 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AsyncClient",
+    "AsyncConsumer",
+    "AsyncTopic",
+    "Bounds",
     "Change",
     "Client",
     "Compacted",
     "Conflict",
+    "Consumer",
     "Corrupt",
     "DeadlineExceeded",
     "Denied",
     "Do",
     "Entry",
+    "GroupInfo",
+    "GroupPartition",
+    "Headers",
     "If",
     "InvalidRequest",
+    "Message",
     "NotFound",
     "OperationResult",
     "OutcomeUnknown",
+    "OutgoingMessage",
     "Overloaded",
+    "Position",
     "Route",
     "SessionExpired",
     "ShardPlace",
     "ShardStatus",
     "ShardnodeError",
     "Status",
+    "Topic",
+    "TopicInfo",
     "Topology",
     "Transaction",
     "Unavailable",
 ]
 
 _HOMES = {
+    "AsyncConsumer": "shardnode.client.consumer_aio",
+    "AsyncTopic": "shardnode.client.topic_aio",
+    "Bounds": "shardnode.client.values",
+    "Consumer": "shardnode.client.consumer",
+    "GroupInfo": "shardnode.client.values",
+    "GroupPartition": "shardnode.client.values",
+    "Headers": "shardnode.client.messages",
+    "Message": "shardnode.client.messages",
+    "OutgoingMessage": "shardnode.client.messages",
+    "Position": "shardnode.client.messages",
+    "Topic": "shardnode.client.topic",
+    "TopicInfo": "shardnode.client.values",
     "AsyncClient": "shardnode.client.aio",
     "Client": "shardnode.client.sync",
     "Do": "shardnode.client.transactions",

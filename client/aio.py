@@ -26,6 +26,7 @@ from shardnode.client.arguments import (
 from shardnode.client.batching import Verb
 from shardnode.client.calls import Call, TableCall
 from shardnode.client.engine_aio import AsyncEngine
+from shardnode.client.offsets import Offset
 from shardnode.client.operations import Ttl
 from shardnode.client.scans import Scan
 from shardnode.client.topic_aio import AsyncTopic
@@ -34,6 +35,7 @@ from shardnode.client.transactions import Do, If
 from shardnode.client.values import (
     Change,
     Entry,
+    GroupInfo,
     Route,
     Status,
     TopicInfo,
@@ -217,8 +219,8 @@ class AsyncClient:
         try:
             await placing
             while True:
+                engine.extend(watch.under_way(), timeout_s)  # however long the caller took
                 engine.start_all(watch.new_calls(), timeout_s)
-                engine.extend(watch.under_way(), timeout_s)
                 await engine.wait(watch.under_way(), any)
                 for change in watch.take():
                     yield change
@@ -270,6 +272,27 @@ class AsyncClient:
     async def delete_topic(self, name: str, *, timeout: float | None = None) -> None:
         """Delete a topic and its messages."""
         await self._run(topics.delete(name), timeout)
+
+    async def list_groups(self, *, timeout: float | None = None) -> list[str]:
+        """The names of all consumer groups, in order."""
+        return await self._run(operations.list_groups(), timeout)
+
+    async def describe_group(self, group: str, *, timeout: float | None = None) -> GroupInfo:
+        """The members of a group, who reads what, and how far behind."""
+        return await self._run(operations.describe_group(group), timeout)
+
+    async def seek_group(
+        self,
+        group: str,
+        topic: str,
+        partition: int,
+        offset: Offset,
+        *,
+        timeout: float | None = None,
+    ) -> int:
+        """Let a group go on elsewhere in a partition, forward or back; the offset it has then.
+        Who reads it goes on there with its next heartbeat."""
+        return await self._run(operations.seek_group(group, topic, partition, offset), timeout)
 
     # The cluster.
 
@@ -331,6 +354,9 @@ class AsyncClient:
     async def _run(self, call: Call[T], timeout: float | None, more_s: float = 0.0) -> T:
         timeout_s = to_timeout_s(timeout, self._timeout_s)
         return await self._connected().run(call, timeout_s + more_s)
+
+    def _timeout(self, timeout: float | None) -> float:
+        return to_timeout_s(timeout, self._timeout_s)
 
     def _connected(self) -> AsyncEngine:
         engine = self._engine

@@ -83,6 +83,7 @@ class OneRequest(Call[T]):
         key: bytes = b"",
         shard: int | None = None,
         attempt_s: float = 0.0,
+        node: int = 0,
     ) -> None:
         super().__init__()
         self.kind = kind
@@ -90,6 +91,7 @@ class OneRequest(Call[T]):
         self.key = key
         self.shard = shard
         self.attempt_s = attempt_s
+        self.node = node
         self._convert = convert
 
     def target(self, core: Core) -> int | None:  # noqa: ARG002
@@ -109,6 +111,7 @@ class OneRequest(Call[T]):
             routing_key=self.key,
             call=self,
             attempt_s=self.attempt_s,
+            node=self.node,
         )
         self.exchanges = [exchange]
         core.submit(exchange, now)
@@ -155,6 +158,18 @@ class ShardCall(OneRequest[tuple[Answer, int]]):
         else:
             self.exchanges = []
             self.succeed(core, (exchange.answer, exchange.epoch))
+
+
+class Alarm(Call[None]):
+    """Nothing but its time: ends when that is over, or when somebody rings it."""
+
+    needs_table = False
+
+    def begin(self, core: Core, now: float) -> None:  # noqa: ARG002
+        core.alarm(self)
+
+    def due(self, core: Core, now: float) -> None:  # noqa: ARG002
+        self.succeed(core, None)
 
 
 class TableCall(Call[PlacementTable]):

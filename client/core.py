@@ -221,6 +221,10 @@ class Core:
         """Let a call go on, by its `due`, after a while that grows with the pauses it has made."""
         self._set_timer(call, min(call.deadline, now + self._pause_s(pauses)))
 
+    def alarm(self, call: Call[Any]) -> None:
+        """Let a call go on, by its `due`, when its time is over."""
+        self._set_timer(call, call.deadline)
+
     def table_due(self, call: Call[Any], now: float) -> None:
         """A call that waits for the table has no time left, unless it was given more."""
         if now < call.deadline:
@@ -240,7 +244,7 @@ class Core:
         if exchange.shard is None:
             endpoint = routes.for_router(exchange.avoid, now)
         else:
-            endpoint = routes.for_shard(exchange.shard, exchange.avoid, now)
+            endpoint = routes.for_shard(exchange.shard, exchange.avoid, now, exchange.node)
         if endpoint is None:
             if not routes.reached:
                 self._nobody(exchange, now)

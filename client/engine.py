@@ -17,7 +17,7 @@ from random import Random
 from time import monotonic
 from typing import Any
 
-from shardnode.client.calls import Call
+from shardnode.client.calls import Alarm, Call
 from shardnode.client.core import Core
 from shardnode.client.links import Link, Links
 from shardnode.wire.errors import InvalidRequest
@@ -94,13 +94,22 @@ class Engine:
                 for call in calls:
                     self.core.cancel(call, monotonic())
 
-    def wait(self, calls: Sequence[Call[Any]], enough: Enough = all) -> None:
-        """Until `all` or `any` of them are done. Interrupted, it gives the calls up."""
+    def ring(self, alarm: Alarm) -> None:
+        """End an alarm before its time, for whoever waits for it."""
+        with self._mutex:
+            if not alarm.done and not self._closed:
+                alarm.succeed(self.core, None)
+                self._turn(monotonic(), listener=False)
+
+    def wait(self, calls: Sequence[Call[Any]], enough: Enough = all, *, keep: bool = False) -> None:
+        """Until `all` or `any` of them are done. Interrupted, it gives the calls up, unless it
+        shall `keep` them."""
         try:
             while not self._wait_once(calls, enough):
                 pass
         except BaseException:
-            self.cancel(calls)
+            if not keep:
+                self.cancel(calls)
             raise
 
     def _wait_once(self, calls: Sequence[Call[Any]], enough: Enough) -> bool:

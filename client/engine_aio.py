@@ -13,10 +13,10 @@ from random import Random
 from typing import Any, TypeVar
 
 from shardnode.client.batching import Batcher
-from shardnode.client.calls import Call
+from shardnode.client.calls import Alarm, Call
 from shardnode.client.core import Core
 from shardnode.client.links import Link, Links
-from shardnode.wire.errors import Unavailable
+from shardnode.wire.errors import InvalidRequest, Unavailable
 
 T = TypeVar("T")
 
@@ -32,6 +32,7 @@ class AsyncEngine:
         self._filenos: list[int] = []
         self._timer: asyncio.TimerHandle | None = None
         self._in_turn = False
+        self._is_closed = False
 
     async def run(self, call: Call[T], timeout_s: float) -> T:
         """Start a call and wait until it is done."""
@@ -41,6 +42,8 @@ class AsyncEngine:
 
     def start(self, call: Call[Any], timeout_s: float, *, turn: bool = True) -> None:
         """Start a call without waiting for it."""
+        if self._is_closed:
+            raise InvalidRequest("this client is closed; make a new one")
         self.core.start(call, self.loop.time(), timeout_s)
         if turn:
             self.turn()
@@ -61,8 +64,17 @@ class AsyncEngine:
         for call in calls:
             self.core.cancel(call, self.loop.time())
 
-    async def wait(self, calls: Sequence[Call[Any]], enough: Any = all) -> None:
-        """Until `all` or `any` of them are done. Cancelled, it gives the calls up."""
+    def ring(self, alarm: Alarm) -> None:
+        """End an alarm before its time, for whoever waits for it."""
+        if not alarm.done and not self._is_closed:
+            alarm.succeed(self.core, None)
+            self.turn()
+
+    async def wait(
+        self, calls: Sequence[Call[Any]], enough: Any = all, *, keep: bool = False
+    ) -> None:
+        """Until `all` or `any` of them are done. Cancelled, it gives the calls up, unless it shall
+        `keep` them."""
         try:
             while not enough([call.done for call in calls]):
                 future: asyncio.Future[None] = self.loop.create_future()
@@ -75,7 +87,8 @@ class AsyncEngine:
                     call.waiter = wake
                 await future
         except BaseException:
-            self.cancel([call for call in calls if not call.done])
+            if not keep:
+                self.cancel([call for call in calls if not call.done])
             raise
 
     def turn(self) -> None:
@@ -122,6 +135,7 @@ class AsyncEngine:
 
     def close(self) -> None:
         """Fail what is under way and close every socket. In a closed loop nobody waits."""
+        self._is_closed = True
         if self._timer is not None:
             self._timer.cancel()
         if not self.loop.is_closed():

@@ -58,6 +58,7 @@ class Exchange:
         "frames",
         "in_lane",
         "kind",
+        "node",
         "pauses",
         "problem",
         "renewals",
@@ -79,6 +80,7 @@ class Exchange:
         routing_key: bytes = b"",
         call: Call[Any] | None,
         attempt_s: float = 0.0,
+        node: int = 0,
     ) -> None:
         self.kind = kind
         self.body = body
@@ -89,6 +91,8 @@ class Exchange:
         self.write = kind in WRITES
         self.attempt_s = attempt_s
         """How long one attempt may take; 0: as usual."""
+        self.node = node
+        """The only node that can answer it; 0: whoever leads the shard."""
         self.deadline = 0.0
         self.state = State.WAITING
         self.sequence = 0

@@ -8,6 +8,7 @@ any more, is an `OutcomeUnknown`.
     Overloaded           the same bytes, after a pause
     Unavailable          the same bytes, after a pause, another way if there is one
     SessionExpired       built anew in a new session; OutcomeUnknown if an earlier copy may have run
+                         (a heartbeat that hears it again in a new session comes from no member)
     OutcomeUnknown       a write: the same bytes, after a pause, to learn the outcome
     DeadlineExceeded     ends it, unless an earlier copy may have run
     NotFound             ends it; an append of which an earlier copy may have run is sent again
@@ -76,7 +77,8 @@ def fate_of(exchange: Exchange, error: ShardnodeError, *, said: bool, epoch: int
     if exchange.maybe_applied():
         return Fate.LISTEN if isinstance(error, DeadlineExceeded) else Fate.UNKNOWN
     if isinstance(error, SessionExpired):
-        return Fate.RENEW
+        is_answer = exchange.kind is Kind.GROUP_HEARTBEAT and exchange.renewals
+        return Fate.FAIL if is_answer else Fate.RENEW
     if exchange.write and error.number == ShardnodeError.number:
         return Fate.UNKNOWN  # something unexpected happened there, perhaps afterwards
     return Fate.FAIL

@@ -15,9 +15,8 @@ from typing import Any, NamedTuple, NoReturn
 
 from shardnode.client.arguments import Data, to_bytes
 from shardnode.client.values import stamp_of
-from shardnode.wire.batches import unpack_batch
-from shardnode.wire.errors import malformed
-from shardnode.wire.streams import MessageBatch, MessagesFound
+from shardnode.wire.errors import Corrupt, InvalidRequest
+from shardnode.wire.streams import MessageBatch, MessagesFound, open_batch, pack_values
 
 
 class Headers(dict[str, bytes]):
@@ -97,6 +96,8 @@ def to_batch(messages: Outgoings, key: Data | None) -> Outgoing:
         )
     listed = list(messages)
     common = None if key is None else to_bytes(key)
+    if common is None and set(map(type, listed)) == {bytes}:
+        return Outgoing(len(listed), pack_values(listed), None)  # type: ignore[arg-type]  # checked
     if set(map(type, listed)) <= {bytes}:
         keys: Sequence[bytes | None] = () if common is None else [common] * len(listed)
         batch = MessageBatch(listed, keys)  # type: ignore[arg-type]  # just checked, in C
@@ -148,33 +149,54 @@ def _header_name(name: object) -> str:
     return name
 
 
+class Batch(NamedTuple):
+    """A batch as it was read, not opened yet."""
+
+    base: int
+    size: int
+    stamp_ms: int
+    data: bytes
+
+    def open(self, partition: int, start: int, limit: int | None = None) -> Iterator[Message]:
+        """Its messages from the offset `start` on, at most `limit` of them. Raises `Corrupt` when
+        it is not what its producer said it was."""
+        base, size = self.base, self.size
+        try:
+            batch = open_batch(self.data, size)
+        except InvalidRequest as error:
+            raise Corrupt(
+                f"the {size} messages from offset {base} of partition {partition} were appended so"
+                f" that nobody can read them ({error}); go on at offset {base + size}, and look at"
+                " their producer"
+            ) from error
+        first = max(start - base, 0)
+        last = size if limit is None else min(size, first + limit)
+        columns: Iterator[tuple[Any, ...]] = zip(
+            repeat(partition),
+            range(base + first, base + last),
+            repeat(stamp_of(self.stamp_ms)),
+            batch.keys[first:last] if batch.keys else repeat(None),
+            batch.values if last - first == size else batch.values[first:last],
+            _headers(batch)[first:last] if batch.header_counts else repeat(NO_HEADERS),
+            strict=False,
+        )
+        return map(_MAKE, columns)
+
+
+def to_batches(found: MessagesFound) -> Iterator[Batch]:
+    """The batches of a page."""
+    columns = zip(found.base_offsets, found.counts, found.timestamps_ms, found.batches, strict=True)
+    return map(Batch._make, columns)
+
+
 def to_messages(
     found: MessagesFound, partition: int, start: int, limit: int | None = None
 ) -> list[Message]:
     """The messages of a page from the offset `start` on, at most `limit` of them."""
     messages: list[Message] = []
-    for base, count, stamp_ms, data in zip(
-        found.base_offsets, found.counts, found.timestamps_ms, found.batches, strict=True
-    ):
-        batch = MessageBatch.decode(unpack_batch(data))
-        if len(batch.values) != count:
-            raise malformed(
-                f"a batch of {count} messages at offset {base}",
-                f"{len(batch.values)}",
-                "the shard that sent it breaks the protocol",
-            )
-        first = max(start - base, 0)
-        last = count if limit is None else min(count, first + limit - len(messages))
-        columns: Iterator[tuple[Any, ...]] = zip(
-            repeat(partition),
-            range(base + first, base + last),
-            repeat(stamp_of(stamp_ms)),
-            batch.keys[first:last] if batch.keys else repeat(None),
-            batch.values if last - first == count else batch.values[first:last],
-            _headers(batch)[first:last] if batch.header_counts else repeat(NO_HEADERS),
-            strict=False,
-        )
-        messages += map(_MAKE, columns)
+    for batch in to_batches(found):
+        left = None if limit is None else limit - len(messages)
+        messages += batch.open(partition, start, left)
         if len(messages) == limit:
             break
     return messages

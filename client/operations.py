@@ -19,7 +19,11 @@ from shardnode.client.arguments import (
     to_ttl_ms,
 )
 from shardnode.client.calls import KeyCall, OneRequest, RouterCall
+from shardnode.client.consuming import new_member_name
+from shardnode.client.group_calls import GroupCall, ListGroupsCall, SeekGroupCall
 from shardnode.client.many import DeleteManyCall, GetManyCall, PutManyCall
+from shardnode.client.offsets import Offset, to_start
+from shardnode.client.topics import to_partition, to_topic_name
 from shardnode.client.transactions import Do, If, to_body
 from shardnode.client.values import Entry, OperationResult, Route, Status, Topology, Transaction
 from shardnode.client.values import time_of as _time_of
@@ -140,6 +144,19 @@ def rebalance() -> OneRequest[int]:
 def transfer_leader(shard: int, node: int) -> OneRequest[int]:
     body = control.LeaderTransfer(node).encode()
     return OneRequest(Kind.LEADER_TRANSFER, body, _changed, shard=shard)
+
+
+def list_groups() -> ListGroupsCall:
+    return ListGroupsCall()
+
+
+def describe_group(group: str) -> GroupCall:
+    return GroupCall(group)
+
+
+def seek_group(group: str, topic: str, partition: int, offset: Offset) -> SeekGroupCall:
+    name, number = to_topic_name(topic), to_partition(partition)
+    return SeekGroupCall(group, new_member_name(), name, number, to_start(offset))
 
 
 def _control(kind: Kind, body: Body) -> OneRequest[int]:

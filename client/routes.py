@@ -115,9 +115,21 @@ class Routes:
             dict.fromkeys(reachable(endpoint, asked) for endpoint in [*first, *rest])
         )
 
-    def for_shard(self, shard: int, avoid: str | None = None, now: float = 0.0) -> str | None:
-        """Where to send a request for a shard; None while everything is down."""
+    def for_shard(
+        self, shard: int, avoid: str | None = None, now: float = 0.0, node: int = 0
+    ) -> str | None:
+        """Where to send a request for a shard, or for its replica on one node; None while all of
+        that is down."""
+        if node:
+            return self._choose(self._ways_to(shard, node), avoid, shard, now)
         return self._choose(self._candidates.get(shard) or self._routers, avoid, shard, now)
+
+    def _ways_to(self, shard: int, node: int) -> list[str]:
+        topology = self.topology
+        if topology is None or shard >= len(topology.shards):
+            return []
+        told = (topology.shards[shard].replicas, topology.nodes)
+        return [reachable(each[node], self._routers[0]) for each in told if node in each]
 
     def for_router(self, avoid: str | None = None, now: float = 0.0) -> str | None:
         """Where to send a request that any node answers."""
@@ -158,9 +170,8 @@ class Routes:
         topology = self.topology
         if shard is None or topology is None or shard >= len(topology.shards):
             return []
-        for node, replica in topology.shards[shard].replicas.items():
-            told = [replica, *([topology.nodes[node]] if node in topology.nodes else [])]
-            ways = [reachable(each, self._routers[0]) for each in told]
+        for node in topology.shards[shard].replicas:
+            ways = self._ways_to(shard, node)
             if endpoint in ways:
                 return ways
         return []

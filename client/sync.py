@@ -22,6 +22,7 @@ from shardnode.client.arguments import (
 )
 from shardnode.client.calls import Call, TableCall
 from shardnode.client.engine import Engine
+from shardnode.client.offsets import Offset
 from shardnode.client.operations import Ttl
 from shardnode.client.scans import Scan
 from shardnode.client.topic import Topic
@@ -30,6 +31,7 @@ from shardnode.client.transactions import Do, If
 from shardnode.client.values import (
     Change,
     Entry,
+    GroupInfo,
     Route,
     Status,
     TopicInfo,
@@ -205,8 +207,8 @@ class Client:
         engine = self._connected()
         try:
             while True:
+                engine.extend(watch.under_way(), timeout_s)  # however long the caller took
                 engine.start(watch.new_calls(), timeout_s)
-                engine.extend(watch.under_way(), timeout_s)
                 engine.wait(watch.under_way(), any)
                 changes = watch.take()
                 engine.start(watch.new_calls(), timeout_s)
@@ -266,6 +268,27 @@ class Client:
         """Delete a topic and its messages; raises `NotFound`."""
         self._run(topics.delete(name), timeout)
 
+    def list_groups(self, *, timeout: float | None = None) -> list[str]:
+        """The names of all consumer groups, in order."""
+        return self._run(operations.list_groups(), timeout)
+
+    def describe_group(self, group: str, *, timeout: float | None = None) -> GroupInfo:
+        """The members of a group, who reads what, and how far behind."""
+        return self._run(operations.describe_group(group), timeout)
+
+    def seek_group(
+        self,
+        group: str,
+        topic: str,
+        partition: int,
+        offset: Offset,
+        *,
+        timeout: float | None = None,
+    ) -> int:
+        """Let a group go on elsewhere in a partition, forward or back; the offset it has then.
+        Who reads it goes on there with its next heartbeat."""
+        return self._run(operations.seek_group(group, topic, partition, offset), timeout)
+
     # The cluster.
 
     def explain(self, key: Data, *, timeout: float | None = None) -> Route:
@@ -321,6 +344,9 @@ class Client:
         timeout_s = self._timeout_s if timeout is None else to_timeout_s(timeout, 0.0)
         (self._engine or self._connected()).run(call, timeout_s + more_s)
         return call.result()
+
+    def _timeout(self, timeout: float | None) -> float:
+        return to_timeout_s(timeout, self._timeout_s)
 
     def _table(self, epoch_min: int, timeout_s: float) -> PlacementTable:
         engine = self._connected()

@@ -6,12 +6,16 @@ all who use it, so a `Topic` costs nothing to make and may be kept for ever.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import count
 from random import Random
 from typing import TYPE_CHECKING
 
 from shardnode.client import topics
 from shardnode.client.arguments import Data
+from shardnode.client.consumer import Consumer
+from shardnode.client.consumers import OnLost
+from shardnode.client.consuming import Consuming
 from shardnode.client.messages import Message, Outgoings, Position, to_messages
 from shardnode.client.offsets import Offset
 from shardnode.client.values import Bounds
@@ -99,3 +103,31 @@ class Topic:
     def all_bounds(self, *, timeout: float | None = None) -> list[Bounds]:
         """The bounds of every partition, by number."""
         return self._client._run(topics.all_bounds(self.name), timeout)
+
+    def consumer(
+        self,
+        group: str | None = None,
+        start: Offset = "earliest",
+        partitions: Iterable[int] | None = None,
+        session_timeout: float = 10.0,
+        *,
+        on_lost: OnLost = "raise",
+    ) -> Consumer:
+        """A consumer of this topic. With a `group` its members share the partitions, and go on
+        where the group has committed; without one it reads all of them, or `partitions`.
+
+        `start` is where to begin where there is nothing to go on at, as in `read`. A member that is
+        silent for `session_timeout` seconds is given up; the others get its partitions. Where
+        retention was faster than the reader, `on_lost` says whether to raise `Compacted` or to
+        `skip` what is lost.
+        """
+        consuming = Consuming(
+            self.name,
+            group=group,
+            start=start,
+            partitions=partitions,
+            session_timeout=session_timeout,
+            on_lost=on_lost,
+            patience_s=self._client._timeout(None),
+        )
+        return Consumer(self._client, self.name, consuming)

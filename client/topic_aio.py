@@ -5,12 +5,16 @@ One rule: it means what `Topic` means; both build their calls in `topics`.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import count
 from random import Random
 from typing import TYPE_CHECKING
 
 from shardnode.client import topics
 from shardnode.client.arguments import Data
+from shardnode.client.consumer_aio import AsyncConsumer
+from shardnode.client.consumers import OnLost
+from shardnode.client.consuming import Consuming
 from shardnode.client.messages import Message, Outgoings, Position, to_messages
 from shardnode.client.offsets import Offset
 from shardnode.client.values import Bounds
@@ -83,3 +87,24 @@ class AsyncTopic:
     async def all_bounds(self, *, timeout: float | None = None) -> list[Bounds]:
         """The bounds of every partition, by number."""
         return await self._client._run(topics.all_bounds(self.name), timeout)
+
+    def consumer(
+        self,
+        group: str | None = None,
+        start: Offset = "earliest",
+        partitions: Iterable[int] | None = None,
+        session_timeout: float = 10.0,
+        *,
+        on_lost: OnLost = "raise",
+    ) -> AsyncConsumer:
+        """A consumer of this topic, alone or as a member of a group. It is not awaited."""
+        consuming = Consuming(
+            self.name,
+            group=group,
+            start=start,
+            partitions=partitions,
+            session_timeout=session_timeout,
+            on_lost=on_lost,
+            patience_s=self._client._timeout(None),
+        )
+        return AsyncConsumer(self._client, self.name, consuming)

@@ -9,20 +9,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from shardnode.client.calls import Call, T
+from shardnode.client.calls import T
 from shardnode.client.exchange import Exchange
 from shardnode.client.messages import Outgoing, Position
 from shardnode.client.offsets import Start
-from shardnode.wire.codec import Body
+from shardnode.client.partition_calls import GRACE_S, PartitionCall
 from shardnode.wire.control import TopicDescribe, TopicFound
 from shardnode.wire.errors import Compacted, NotFound, ShardnodeError, WrongShard
 from shardnode.wire.kinds import Kind
-from shardnode.wire.placement import (
-    namespace_to_bytes,
-    pack_namespace,
-    partition_of_key,
-    slot_of_partition,
-)
+from shardnode.wire.placement import pack_namespace, partition_of_key
 from shardnode.wire.routing import LEGACY_SHARD
 from shardnode.wire.streams import (
     Append,
@@ -39,11 +34,8 @@ if TYPE_CHECKING:
 DESCRIBE_S = 5.0
 """How long a description that nobody waits for may take."""
 
-GRACE_S = 2.0
-"""An answer that is later than this after its time is asked for again."""
 
-
-class TopicCall(Call[T]):
+class TopicCall(PartitionCall[T]):
     """A call that begins with the numbers of a topic."""
 
     def __init__(self, name: str) -> None:
@@ -51,86 +43,52 @@ class TopicCall(Call[T]):
         self.name = name
         self._used: TopicFound | None = None
         """What the last requests were built by."""
-        self._missing: NotFound | None = None
-        """What a shard said of a partition that it does not know."""
-        self._pauses = 0
-        self._is_paused = False
         self._is_checked = False
         """Whether the topic was described anew for a partition that it did not have."""
 
-    def go_on(self, core: Core, topic: TopicFound, now: float) -> None:
-        """Send what comes next."""
+    def use(self, core: Core, topic: TopicFound, now: float) -> None:
+        """Send what comes next, by the numbers of the topic."""
         raise NotImplementedError
 
-    def answered(self, core: Core, exchange: Exchange, now: float) -> None:
-        """An answer came to a request of `go_on`."""
-        raise NotImplementedError
-
-    def refused(self, core: Core, error: ShardnodeError, now: float) -> None:  # noqa: ARG002
-        """… or an error that is not about the table or the topic."""
-        self.fail(core, error)
-
-    def begin(self, core: Core, now: float) -> None:
+    def go_on(self, core: Core, now: float) -> None:
         known = core.routes.topics.get(self.name)
         if known is None:
-            self._describe(core, now)
+            self.describe(core, now)
         else:
-            self._go_on(core, known.found, now)
+            self._use(core, known.found, now)
 
-    def due(self, core: Core, now: float) -> None:
-        if not self._is_paused:
-            super().due(core, now)
-        elif now < self.deadline:
-            self._is_paused = False
-            self.begin(core, now)
-        else:
-            self.fail(core, self.out_of_time())
-
-    def out_of_time(self) -> ShardnodeError:
-        """The error of a call that waited for a partition to be there."""
-        assert self._missing is not None, "that is what it pauses for"
-        return self._missing
+    def absent(self, core: Core, error: NotFound, now: float) -> None:
+        self._missing = error
+        self.describe(core, now)
 
     def settled(self, core: Core, exchange: Exchange, now: float) -> None:
+        described = exchange.kind is Kind.TOPIC_DESCRIBE
+        if not described or isinstance(exchange.error, WrongShard):
+            super().settled(core, exchange, now)
+            return
         self.exchanges.remove(exchange)
-        error = exchange.error
-        if isinstance(error, WrongShard):
-            core.await_table(self, error.epoch or 0, now)
-        elif exchange.kind is Kind.TOPIC_DESCRIBE:
-            self._described(core, exchange, now)
-        elif isinstance(error, NotFound):
-            self._missing = error
-            self._describe(core, now)
-        elif error is not None:
-            self.refused(core, error, now)
-        else:
-            self.answered(core, exchange, now)
-
-    def _describe(self, core: Core, now: float) -> None:
-        body = TopicDescribe(self.name).encode()
-        self.submit(core, Kind.TOPIC_DESCRIBE, body, LEGACY_SHARD, b"", now)
-
-    def _described(self, core: Core, exchange: Exchange, now: float) -> None:
         if exchange.error is not None:
             if isinstance(exchange.error, NotFound):
                 core.routes.forget_topic(self.name)
             self.fail(core, exchange.error)
             return
-        found = exchange.answer
+        found, used = exchange.answer, self._used
         assert isinstance(found, TopicFound)
         core.routes.learn_topic(found, now)
-        used = self._used
         if used is None or (found.stream, found.topic) != (used.stream, used.topic):
-            self._go_on(core, found, now)
+            self._use(core, found, now)
         else:
-            self._is_paused = True
-            core.pause(self, now, self._pauses)
-            self._pauses += 1
+            self.pause(core, now)
 
-    def _go_on(self, core: Core, topic: TopicFound, now: float) -> None:
+    def describe(self, core: Core, now: float) -> None:
+        """Ask shard 0 what the topic is."""
+        body = TopicDescribe(self.name).encode()
+        self.submit(core, Kind.TOPIC_DESCRIBE, body, LEGACY_SHARD, b"", now)
+
+    def _use(self, core: Core, topic: TopicFound, now: float) -> None:
         self._used = topic
         try:
-            self.go_on(core, topic, now)
+            self.use(core, topic, now)
         except ShardnodeError as error:  # what cannot be encoded
             self.fail(core, error)
 
@@ -144,51 +102,17 @@ class TopicCall(Call[T]):
             self.fail(core, NotFound(f"{error}, found {partition}; a topic can be given more"))
         else:
             self._is_checked, self._used = True, None
-            self._describe(core, now)
+            self.describe(core, now)
         return False
-
-    def ask(
-        self,
-        core: Core,
-        kind: Kind,
-        body: Body,
-        namespace: int,
-        now: float,
-        attempt_s: float = 0.0,
-    ) -> Exchange:
-        """Send a request to the shard of a partition."""
-        table = core.routes.table
-        assert table is not None, "a call begins when there is a table"
-        shard = table.shard_of_slot(slot_of_partition(namespace))
-        key = namespace_to_bytes(namespace)
-        return self.submit(core, kind, body.encode(), shard, key, now, attempt_s)
-
-    def submit(
-        self,
-        core: Core,
-        kind: Kind,
-        body: bytes,
-        shard: int,
-        key: bytes,
-        now: float,
-        attempt_s: float = 0.0,
-    ) -> Exchange:
-        """Send a request to a shard."""
-        exchange = Exchange(
-            kind, body, shard=shard, routing_key=key, call=self, attempt_s=attempt_s
-        )
-        self.exchanges.append(exchange)
-        core.submit(exchange, now)
-        return exchange
 
 
 class DescribeCall(TopicCall[TopicFound]):
     """What a topic is, as shard 0 knows it now."""
 
-    def begin(self, core: Core, now: float) -> None:
-        self._describe(core, now)
+    def go_on(self, core: Core, now: float) -> None:
+        self.describe(core, now)
 
-    def go_on(self, core: Core, topic: TopicFound, now: float) -> None:  # noqa: ARG002
+    def use(self, core: Core, topic: TopicFound, now: float) -> None:  # noqa: ARG002
         self.succeed(core, topic)
 
 
@@ -216,14 +140,14 @@ class AppendCall(TopicCall[Position]):
         self._sequence = sequence
         self._partition = 0
 
-    def begin(self, core: Core, now: float) -> None:
+    def go_on(self, core: Core, now: float) -> None:
         known = core.routes.topics.get(self.name)
         if known is not None and now >= known.fresh_until:
             core.routes.learn_topic(known.found, now)  # so that one call asks, and none waits
             core.start(DescribeCall(self.name), now, DESCRIBE_S)
-        super().begin(core, now)
+        super().go_on(core, now)
 
-    def go_on(self, core: Core, topic: TopicFound, now: float) -> None:
+    def use(self, core: Core, topic: TopicFound, now: float) -> None:
         partition = self._wanted
         if partition is None and self._batch.key is not None:
             partition = partition_of_key(self._batch.key, topic.partitions)
@@ -269,7 +193,7 @@ class ReadCall(TopicCall[Page]):
         self._page_bytes = page_bytes
         self._wait_ms = round(wait_s * 1000)
 
-    def go_on(self, core: Core, topic: TopicFound, now: float) -> None:
+    def use(self, core: Core, topic: TopicFound, now: float) -> None:
         if not self.knows(core, topic, self._partition, now):
             return
         space = pack_namespace(topic.stream, topic.topic, self._partition)
@@ -309,7 +233,7 @@ class LookupCall(TopicCall[OffsetFound]):
         self._partition = partition
         self._start = start
 
-    def go_on(self, core: Core, topic: TopicFound, now: float) -> None:
+    def use(self, core: Core, topic: TopicFound, now: float) -> None:
         if self.knows(core, topic, self._partition, now):
             space = pack_namespace(topic.stream, topic.topic, self._partition)
             assert self._start.point is not None, "an offset needs no look"

@@ -45,7 +45,7 @@ class EveryPartition(TopicCall[T]):
         """All bounds are here."""
         raise NotImplementedError
 
-    def go_on(self, core: Core, topic: TopicFound, now: float) -> None:
+    def use(self, core: Core, topic: TopicFound, now: float) -> None:
         numbers = (topic.stream, topic.topic)
         if numbers != self._numbers:
             self._numbers, self.bounds = numbers, {}
@@ -83,7 +83,7 @@ class EveryPartition(TopicCall[T]):
         elif epoch:
             core.await_table(self, epoch, now)
         elif len(self.bounds) < self._used.partitions:
-            self._describe(core, now)
+            self.describe(core, now)
         else:
             self.finish(core, self._used)
 
@@ -106,9 +106,9 @@ class WishCall(EveryPartition[TopicFound]):
         self._is_done = False
         self._existed = False
 
-    def begin(self, core: Core, now: float) -> None:
+    def go_on(self, core: Core, now: float) -> None:
         if self._is_done:
-            super().begin(core, now)
+            super().go_on(core, now)
         else:
             self.submit(core, self._kind, self._body, LEGACY_SHARD, b"", now)
 
@@ -120,19 +120,19 @@ class WishCall(EveryPartition[TopicFound]):
         self._is_done = True
         if self._exist_ok and isinstance(exchange.error, Conflict):
             self._existed = True
-            self._describe(core, now)
+            self.describe(core, now)
         elif exchange.error is not None:
             self.fail(core, exchange.error)
         else:
             assert isinstance(exchange.answer, TopicFound)
             core.routes.learn_topic(exchange.answer, now)
-            self._go_on(core, exchange.answer, now)
+            self._use(core, exchange.answer, now)
 
-    def go_on(self, core: Core, topic: TopicFound, now: float) -> None:
+    def use(self, core: Core, topic: TopicFound, now: float) -> None:
         if self._existed:
             self.succeed(core, topic)
         else:
-            super().go_on(core, topic, now)
+            super().use(core, topic, now)
 
     def finish(self, core: Core, topic: TopicFound) -> None:
         self.succeed(core, topic)

@@ -257,3 +257,34 @@ class Bounds(NamedTuple):
     """The offset of the first message that is still there."""
     end: int
     """Behind the last message: what the next one will get."""
+
+
+class GroupPartition(NamedTuple):
+    """How far a group is in one partition."""
+
+    topic: str
+    partition: int
+    member: str | None
+    """Who reads it; None: nobody for the moment."""
+    committed: int | None
+    """Where the group goes on; None if it never committed."""
+    end: int | None
+    """Behind the last message; None while the partition cannot be used."""
+
+    @property
+    def lag(self) -> int | None:
+        """How many messages are still to be dealt with; None where that is not known: without a
+        commit a group may begin anywhere."""
+        return None if self.committed is None or self.end is None else self.end - self.committed
+
+
+@dataclass(frozen=True, slots=True)
+class GroupInfo:
+    """What a consumer group is."""
+
+    name: str
+    generation: int
+    """Grows with every change of who reads what."""
+    members: tuple[str, ...]
+    partitions: tuple[GroupPartition, ...]
+    """Of the topics that its members read, or read last."""

@@ -249,43 +249,36 @@ class Limits:
         limits.value_bytes_max,
         Size(1, limits.value_bytes_max),
         "The largest value; larger things belong in an object store.",
-        planned=True,
     )
     batch_keys: int = setting(
         limits.batch_keys_max,
         Integer(1, limits.batch_keys_max),
         "Keys of one request: applying them holds up the shard's other requests.",
-        planned=True,
     )
     batch_messages: int = setting(
         limits.batch_messages_max,
         Integer(1, limits.batch_messages_max),
         "Messages of one append.",
-        planned=True,
     )
     batch_bytes: int = setting(
         limits.batch_bytes_max,
         Size(1, limits.batch_bytes_max),
         "One append as it is sent.",
-        planned=True,
     )
     inflight_requests: int = setting(
         8_192,
         Integer(1, 1 << 20),
-        "Requests that one shard holds; further ones are refused as Overloaded.",
-        planned=True,
+        "Writes under way in one partition, such as all keys of a shard; more are Overloaded.",
     )
     partitions: int = setting(
         10_000,
         Integer(1, limits.partitions_max),
         "Stream partitions of one shard: each has files of its own.",
-        planned=True,
     )
     sessions: int = setting(
         10_000,
         Integer(1, 1 << 20),
         "Clients that one shard remembers to recognise repeats.",
-        planned=True,
     )
 
 

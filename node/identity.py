@@ -37,9 +37,12 @@ FORMAT = 2
 """Raised when an older node could no longer read what a newer one writes."""
 
 IDENTITY, LOCK, CONFIG = "node.json", "LOCK", "config.toml"
+RESTORING = "restoring"
+"""Here while a backup is restored into the directory."""
+
 TEMPORARY = ".tmp"
 
-_LEFT_BY_A_FIRST_START = {LOCK, IDENTITY + TEMPORARY, "lost+found"}
+LEFT_BY_A_FIRST_START = {LOCK, IDENTITY + TEMPORARY, RESTORING + TEMPORARY, "lost+found"}
 """What may lie in a directory that still counts as empty: what a start leaves that was killed
 before it had made the directory its own, and what a fresh file system has."""
 
@@ -129,7 +132,7 @@ class DataDirectory:
 
     def write_config(self, text: str) -> None:
         """Publish the effective configuration."""
-        with _os_errors_named(self.path):
+        with os_errors_named(self.path):
             publish(self.path / CONFIG, text.encode())
 
     def close(self) -> None:
@@ -145,7 +148,7 @@ class DataDirectory:
 
     def _rewrite(self, identity: Identity) -> None:
         if identity != self.identity:
-            with _os_errors_named(self.path):
+            with os_errors_named(self.path):
                 publish(self.path / IDENTITY, encode_identity(identity))
             self.identity = identity
 
@@ -177,15 +180,15 @@ def open_directory(path: Path, claim: Identity) -> DataDirectory:
 
     A directory that has an identity keeps its cluster id and date: the claim's are for a new one.
     """
-    with _os_errors_named(path):
+    with os_errors_named(path):
         if not path.exists():
-            _make_directory(path)
+            make_directory(path)
         _check(path, claim)
-        lock_fd = _lock(path)
+        lock_fd = lock_directory(path)
         try:
             # Looked at again: until the lock was ours, somebody else may have been at work.
             stored = _check(path, claim)
-            identity = stored or replace(claim, created=_now())
+            identity = stored or replace(claim, created=now())
             if stored is None:
                 publish(path / IDENTITY, encode_identity(identity))
             return DataDirectory(path, identity, lock_fd, stored is None)
@@ -206,13 +209,14 @@ def _check(path: Path, claim: Identity) -> Identity | None:
     return stored
 
 
-def _now() -> str:
+def now() -> str:
+    """As a directory keeps it."""
     return datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def read_identity(path: Path) -> Identity | None:
     """What the directory at `path` says of itself, or None if it says nothing. Takes no lock."""
-    with _os_errors_named(path):
+    with os_errors_named(path):
         try:
             with open(path / IDENTITY, "rb") as file:
                 data = file.read(_FILE_BYTES_MAX + 1)
@@ -281,7 +285,8 @@ def sync_directory(path: Path) -> None:
         os.close(fd)
 
 
-def _make_directory(path: Path) -> None:
+def make_directory(path: Path) -> None:
+    """Make a directory and each missing parent, durably."""
     missing = [path, *path.parents]
     for each in reversed([folder for folder in missing if not folder.exists()]):
         each.mkdir(exist_ok=True)
@@ -289,7 +294,12 @@ def _make_directory(path: Path) -> None:
 
 
 def _refuse_strangers(path: Path, names: Sequence[str]) -> None:
-    others = sorted({*names} - _LEFT_BY_A_FIRST_START)
+    if RESTORING in names:
+        raise WrongDirectory(
+            f"{path}: expected a data directory, found a restore that is not complete; run that"
+            " `shardnode restore` again, or empty the directory"
+        )
+    others = sorted({*names} - LEFT_BY_A_FIRST_START)
     if shards := [name for name in others if name.startswith("shard-")]:
         raise WrongDirectory(
             f"{path}: expected {IDENTITY} beside {shards[0]}/, found none; it was lost: restore it"
@@ -303,7 +313,7 @@ def _refuse_strangers(path: Path, names: Sequence[str]) -> None:
         )
 
 
-def _lock(path: Path) -> int:
+def lock_directory(path: Path) -> int:
     """Take the lock and leave our process id in it for whoever comes second."""
     fd = os.open(path / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
     try:
@@ -364,7 +374,8 @@ def _corrupt(path: Path, found: str) -> IdentityCorrupt:
 
 
 @contextmanager
-def _os_errors_named(path: Path) -> Iterator[None]:
+def os_errors_named(path: Path) -> Iterator[None]:
+    """The system's errors as ours, with the path and what to do."""
     try:
         yield
     except OSError as error:

@@ -98,8 +98,9 @@ def _nothing(_: bytes, __: str) -> Iterator[Row]:
 
 
 def _effects(blob: bytes, _: str) -> Iterator[Row]:
-    index, membership, partitions, digest = msgpack.unpackb(blob)
+    index, membership, partitions, digest, *stamp = msgpack.unpackb(blob)
     row: Row = {"row": "effects", "index": index, "digest": hexadecimal(digest)}
+    row["stamp"] = time_of(max(stamp, default=0))
     if membership:
         row["voters"] = [member_name(member) for member in Membership.decode(membership).voters]
     yield row

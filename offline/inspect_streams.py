@@ -87,6 +87,7 @@ def segment_file_rows(files: Files, path: str, end: int | None = None) -> Iterat
                 piece_bytes=_PIECE_BYTES,
                 bytes_max=_PIECE_BYTES,
                 batches_max=1_000,
+                messages_max=1 << 62,
             )
             for batch in batches:
                 yield batch_row(batch)

@@ -102,7 +102,7 @@ def _path_of(files: Files, shard: str, meta: SnapshotMeta) -> str:
 
 def _differences(files: Files, found: ShardFound, effects: Effects) -> Iterator[str]:
     stored = found.keys.blobs
-    index, _, partitions, digest = msgpack.unpackb(stored[_EFFECTS])
+    index, _, partitions, digest, *_ = msgpack.unpackb(stored[_EFFECTS])
     if digest != effects.digest:
         expected = f"the state of index {index} should hash to {hexadecimal(effects.digest)}"
         yield f"{expected}, stored is {hexadecimal(digest)}"

@@ -270,8 +270,8 @@ def _control(blob: bytes) -> None:
 
 
 def _effects(blob: bytes) -> None:
-    index, membership, partitions, digest = msgpack.unpackb(blob)
-    numbers = [index, digest, *(number for pair in partitions for number in pair)]
+    index, membership, partitions, digest, *stamp = msgpack.unpackb(blob)
+    numbers = [index, digest, *stamp, *(number for pair in partitions for number in pair)]
     if not isinstance(membership, bytes) or {*map(type, numbers)} != {int}:
         raise TypeError("expected numbers and a membership")
 

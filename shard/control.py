@@ -11,6 +11,7 @@ wish come true for its own group (`steward`).
     MEMBER_REMOVE    … and not any more
     REBALANCE        nothing but a new version: leaders return to where they belong
     TOPIC_…          create, alter or delete a topic (`topics`)
+    RESTORED         no node is wanted, until the one that was restored says where it is
     CHECK_STATE      nothing: replicas compare their digests at its index
 """
 
@@ -21,7 +22,15 @@ from typing import NamedTuple
 
 import msgpack
 
-from shardnode.shard.entries import CHECK_STATE, CONTROL_SET, Command, accept, decode_entry, refuse
+from shardnode.shard.entries import (
+    CHECK_STATE,
+    CONTROL_SET,
+    RESTORED,
+    Command,
+    accept,
+    decode_entry,
+    refuse,
+)
 from shardnode.shard.topics import Topics
 from shardnode.wire import limits
 from shardnode.wire.control import (
@@ -94,6 +103,9 @@ class Control:
             self._remove(MemberRemove.decode(command.body).node)
         elif kind == Kind.REBALANCE:
             self._want(self.wish.members)
+        elif kind == RESTORED:
+            self._want({})
+            self.topics.begin_anew()
         elif kind != CHECK_STATE:
             raise InvalidRequest(f"expected a command of the control plane, found {kind:#x}")
 

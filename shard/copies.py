@@ -45,6 +45,8 @@ class Copies:
         self._builder = builder
         self._busy = busy
         self._not_before_ms = 0
+        self.trouble = ""
+        """Why the last attempt to build one failed; empty when it did not."""
         self._download: Download | None = None
 
     def tick(self) -> None:
@@ -65,7 +67,7 @@ class Copies:
         """A member asks for a piece."""
         replica = self._replica
         if pull.doubt:
-            self._look_at_snapshot(pull.snapshot)
+            self.look_at(pull.snapshot)
         piece = serve(replica.snapshots, pull, replica.settings.transfer.piece_bytes)
         replica.counters["snapshot_bytes_out"] += len(piece.data)
         self._send([piece])
@@ -100,7 +102,8 @@ class Copies:
         replica = self._replica
         replica.snapshot_index = meta.index
         replica.store_watermark(meta.index)
-        self._drop_old_snapshots()
+        self.trouble = ""
+        self.drop_old()
         replica.raft.compacted(snapshot_ref(meta))
 
     def look_at_builder(self) -> None:
@@ -129,10 +132,12 @@ class Copies:
     def _build_failed(self, why: str) -> None:
         replica = self._replica
         log.warning("no snapshot: %s; tried again in %d ms", why, BUILD_AGAIN_MS)
+        self.trouble = why
         replica.counters["snapshot_failed"] += 1
         self._not_before_ms = replica.raft.now_ms + BUILD_AGAIN_MS
 
-    def _drop_old_snapshots(self) -> None:
+    def drop_old(self) -> None:
+        """Keep the newest ones, and those that are being read."""
         replica = self._replica
         kept = sorted(meta.index for meta in replica.snapshots.list())[-SNAPSHOTS_KEPT:]
         if kept:
@@ -163,8 +168,8 @@ class Copies:
         else:
             self._send([download.first_pull()])
 
-    def _look_at_snapshot(self, snapshot: int) -> None:
-        """A member could not use it. When it is bad on our disk, make another to offer."""
+    def look_at(self, snapshot: int) -> None:
+        """Somebody could not use it. When it is bad on our disk, make another to offer."""
         replica = self._replica
         meta = next((meta for meta in replica.snapshots.list() if meta.id == snapshot), None)
         if meta is None:

@@ -33,6 +33,7 @@ from shardnode.wire.placement import (
     KEY_VALUE_PARTITION,
     PlacementTable,
     initial_table,
+    split_member_id,
 )
 
 if TYPE_CHECKING:
@@ -116,8 +117,8 @@ class Duties:
         if self._topics().version > self._partitions_version and now_ms >= self._set_due_ms:
             self._set_due_ms = now_ms + SET_EVERY_MS
             requests += self._set_partitions()
-        if is_control and self._effects.table is None:
-            requests += self._first_table()
+        if is_control and not self._effects.control.wish.members:
+            requests += self._first_wish()
         if requests:
             try:
                 self._replica.propose(requests)
@@ -201,15 +202,18 @@ class Duties:
         bodies = [bytes(msgpack.packb([topics.version, page, page is pages[-1]])) for page in pages]
         return [self._command(PARTITIONS_SET, body, CONTROL_PARTITION) for body in bodies]
 
-    def _first_table(self) -> list[Request]:
-        term = self._replica.raft.term
-        if self._begun_term == term:
+    def _first_wish(self) -> list[Request]:
+        """Of a new cluster, with its table; or of a restored one, which has a table and begins with
+        this node alone, wherever that is now."""
+        raft, control, members = self._replica.raft, self._effects.control, self._wish().members
+        if self._begun_term == raft.term or not members:
             return []
-        members = self._wish().members
-        if not members:
-            return []
-        body = encode_control(initial_table(self._shards), Wish(1, members))
-        self._begun_term = term
+        if control.table is not None:
+            own = split_member_id(raft.member)[1]
+            members = {own: members[own]}
+        table = control.table or initial_table(self._shards)
+        body = encode_control(table, Wish(control.wish.version + 1, members))
+        self._begun_term = raft.term
         return [self._command(CONTROL_SET, body, CONTROL_PARTITION)]
 
     def _command(self, kind: int, body: bytes, partition: int = KEY_VALUE_PARTITION) -> Request:

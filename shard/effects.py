@@ -18,7 +18,7 @@ then `flush_slice()` once per turn of its loop until it gives an index. `flush` 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 from operator import attrgetter
@@ -106,6 +106,7 @@ class Effects:
         self._flushed: tuple[int, bytes] = (0, b"")
         self._unflushed_bytes = 0
         self._written = False
+        self._stamp_ms = 0
         self._load()
 
     @property
@@ -113,10 +114,16 @@ class Effects:
         """The last entry that even the loss of the last commit leaves."""
         return self.engine.durable_index
 
-    def watermarks(self, pending: Mapping[int, int]) -> list[Watermark]:
-        """How far each partition is; `pending`: where one waits for acknowledgements in the log."""
+    def watermarks(
+        self, pending: Mapping[int, int], only: Collection[int] | None = None
+    ) -> list[Watermark]:
+        """How far each partition is, or those that are asked for; `pending`: where one waits for
+        acknowledgements in the log."""
         self._marks.durable(self.engine.durable_index)
-        return self._marks.all(pending)
+        if only is None:
+            return self._marks.all(pending)
+        known = (n for n in only if n in self._partitions or n in pending)
+        return [self._marks.of(partition, pending.get(partition, 0)) for partition in known]
 
     # -- applying -----------------------------------------------------------------------------
 
@@ -175,7 +182,7 @@ class Effects:
         self.applied_index = run[-1].index
         if partition != RAFT_PARTITION:
             self._partitions[partition] = run[-1].partition_index
-            self.keyvalue.seen(stamp_of(run[-1].payload))
+            self._stamp_ms = max(self._stamp_ms, stamp_of(run[-1].payload))
 
     # -- reading ------------------------------------------------------------------------------
 
@@ -214,7 +221,7 @@ class Effects:
     @property
     def stamp(self) -> int:
         """The highest stamp applied: a leader's stamps go on from here."""
-        return self.keyvalue.stamp_ms
+        return max(self._stamp_ms, self.keyvalue.stamp_ms)
 
     @property
     def table(self) -> PlacementTable | None:
@@ -321,10 +328,10 @@ class Effects:
         if own != sorted(_PARTS):
             raise SnapshotCorrupt(f"expected the parts {_PARTS}, found {own}")
         blobs = {name: b"".join(part(name)) for name in _PARTS if name != _KEYS}
-        found, _, partitions, digest = msgpack.unpackb(blobs[_EFFECTS])
+        found, _, *rest = msgpack.unpackb(blobs[_EFFECTS])
         if found != index:
             raise SnapshotCorrupt(f"expected the state at index {index}, found that at {found}")
-        blobs[_EFFECTS] = bytes(msgpack.packb([index, membership, partitions, digest]))
+        blobs[_EFFECTS] = bytes(msgpack.packb([index, membership, *rest]))
         if self.streams is not None and STREAMS in names:
             blobs[STREAMS] = take_in(self.streams, b"".join(part(STREAMS)), names, part)
         self.engine.replace(index, blobs, unpack_keys(part(_KEYS)))
@@ -333,9 +340,9 @@ class Effects:
 
     def _blobs(self, membership: bytes) -> dict[str, bytes]:
         partitions = sorted(self._partitions.items())
-        effects = msgpack.packb([self.applied_index, membership, partitions, self.digest])
+        effects = [self.applied_index, membership, partitions, self.digest, self.stamp]
         return {
-            _EFFECTS: bytes(effects),
+            _EFFECTS: bytes(msgpack.packb(effects)),
             "control": self.control.encode(),
             "topics": self.control.topics.encode(),
             "groups": self.coordination.encode(),
@@ -346,11 +353,12 @@ class Effects:
     def _load(self) -> None:
         """Take over what the engine holds."""
         self._written = False
-        self.applied_index, self.membership, self.digest = 0, b"", 0
+        self.applied_index, self.membership, self.digest, self._stamp_ms = 0, b"", 0, 0
         self._partitions = {}
         if packed := self.engine.blob(_EFFECTS):
-            self.applied_index, self.membership, pairs, self.digest = msgpack.unpackb(packed)
+            self.applied_index, self.membership, pairs, self.digest, *more = msgpack.unpackb(packed)
             self._partitions = dict(pairs)
+            self._stamp_ms = max(more, default=0)
         assert self.applied_index == self.engine.index, "one commit holds both"
         self.partition_indexes = self._partitions
         self._marks = Watermarks(self._partitions)
@@ -370,11 +378,11 @@ def snapshot_parts(
     """(index, membership, files) of a snapshot of what an engine has committed, with the files of
     `streams_copy.stream_parts`. The membership
     stands in the manifest, so the files are the same bytes on every replica."""
-    index, membership, partitions, digest = msgpack.unpackb(blob(_EFFECTS))
+    index, membership, *rest = msgpack.unpackb(blob(_EFFECTS))
     parts: dict[str, Iterable[bytes]] = {
         name: [blob(name)] for name in _PARTS if name not in (_EFFECTS, _KEYS)
     }
-    parts[_EFFECTS] = [bytes(msgpack.packb([index, b"", partitions, digest]))]
+    parts[_EFFECTS] = [bytes(msgpack.packb([index, b"", *rest]))]
     parts[_KEYS] = _pack_keys(items)
     parts |= streams
     return index, membership, dict(sorted(parts.items()))

@@ -33,6 +33,9 @@ CONTROL_SET = 0x7F10
 CHECK_STATE = 0x7F11
 """No body. Every replica notes its digest at this index, and they compare them."""
 
+RESTORED = 0x7F12
+"""No body. From here on it is another cluster, of one node: the nodes of before are not wanted."""
+
 PARTITIONS_SET = 0x7F20
 """Body: msgpack [version of the topics, [[namespace, settings], …], whether these are the last].
 For the control partition: stream partitions of this shard exist from here on; with nil, no more."""
@@ -99,8 +102,8 @@ def kind_of(payload: bytes) -> int:
 
 
 def stamp_of(payload: bytes) -> int:
-    """The stamp of an entry, without a look at the rest."""
-    return int.from_bytes(payload[:8], "big")
+    """The stamp of an entry, without a look at the rest; 0 for one that has none."""
+    return int.from_bytes(payload[:8], "big") if len(payload) >= HEADER_BYTES else 0
 
 
 def accept(body: bytes) -> bytes:

@@ -171,10 +171,6 @@ class KeyValue:
         """A request inside a session: a repeat gets the reply of the first time."""
         return run_once(self.sessions, command, lambda: self._run(index, command))
 
-    def seen(self, stamp_ms: int) -> None:
-        """An entry of another partition had this stamp: those of keys do not go back behind it."""
-        self.stamp_ms = max(self.stamp_ms, stamp_ms)
-
     # -- keys ---------------------------------------------------------------------------------
 
     def _put(self, index: int, command: Command) -> bytes:

@@ -148,6 +148,9 @@ class Replica:
         self.counters["redone_bytes"] = 0
         self.flushed_index = machine.applied_index
         self.snapshot_index = booted.snapshot.index if booted.snapshot else 0
+        self.token = files.token
+        self.kept_index = ALL
+        """The log behind this index is kept for readers of it: see `cuts`."""
 
     # -- in -----------------------------------------------------------------------------------
 
@@ -377,9 +380,10 @@ class Replica:
     @property
     def needed_index(self) -> int:
         """The log may be cut before this: a crash could undo the effects of the rest, a partition
-        waits for acknowledgements of it, or members need it, within bounds."""
+        waits for acknowledgements of it, or members and readers need it, within bounds."""
         settings, pending = self.settings, self.holding.acks.pending.values()
         droppable = min([self.machine.durable_index, *(index - 1 for index in pending)])
+        droppable = min(droppable, self.kept_index)
         size, keep_max = self.log.size_bytes, settings.keep_bytes_max
         if size < keep_max:
             kept = self.raft.applied_index - settings.keep_entries

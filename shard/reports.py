@@ -5,15 +5,26 @@ The one rule: these are numbers read in passing; nothing is computed for them on
 
 from __future__ import annotations
 
+import base64
 import os
 from typing import TYPE_CHECKING, Any
 
 from shardnode.raft import Role
+from shardnode.shard.control import NOTHING, Wish
 from shardnode.wire.cluster import StatusFound, cut, mark_columns
-from shardnode.wire.placement import CONTROL_PARTITION, KEY_VALUE_PARTITION, split_member_id
+from shardnode.wire.placement import (
+    CONTROL_PARTITION,
+    GROUP_PARTITION,
+    KEY_VALUE_PARTITION,
+    split_member_id,
+)
 
 if TYPE_CHECKING:
+    from shardnode.shard.channel import Channel
+    from shardnode.shard.effects import Effects
     from shardnode.shard.worker import Worker
+
+TELL_EVERY_MS = 250
 
 ROLES = {
     Role.FOLLOWER: "follower",
@@ -23,7 +34,51 @@ ROLES = {
 }
 
 
-_INTERNAL = (KEY_VALUE_PARTITION, CONTROL_PARTITION)
+_INTERNAL = (KEY_VALUE_PARTITION, CONTROL_PARTITION, GROUP_PARTITION)
+
+
+class Teller:
+    """Tells the supervisor how a worker is: at every change, and now and then; and what is new in
+    the control plane, once."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._told: tuple[Any, ...] = ()
+        self._told_ms = 0
+        self._epoch = 0
+        self._wish = 0
+        self._topics = 0
+
+    def tell(self, worker: Worker, now_ms: int) -> None:
+        """If there is anything to tell."""
+        raft = worker.replica.raft if worker.replica is not None else None
+        standing: tuple[Any, ...] = (worker.state,)
+        if raft is not None and worker.effects is not None:
+            control = worker.effects.control
+            versions = (control.wish.version, control.topics.version)
+            standing = (worker.state, raft.role, raft.leader, raft.term, versions)
+        if standing == self._told and now_ms - self._told_ms < TELL_EVERY_MS:
+            return
+        line = report(worker)
+        if worker.effects is not None:
+            wish = worker.service.known_wish if worker.service is not None else NOTHING
+            line |= self._news(worker.effects, wish)
+        self._told, self._told_ms = standing, now_ms
+        self._channel.tell(line)
+
+    def _news(self, effects: Effects, wish: Wish) -> dict[str, Any]:
+        news: dict[str, Any] = {}
+        table, topics = effects.table, effects.control.topics
+        if table is not None and table.epoch != self._epoch:
+            news["table"] = base64.b64encode(table.encode()).decode()
+            self._epoch = table.epoch
+        if wish.version != self._wish:
+            news["members"] = {str(node): router for node, router in wish.members.items()}
+            news["members_version"] = self._wish = wish.version
+        if topics.version != self._topics:
+            news["topics"] = base64.b64encode(topics.encode()).decode()
+            news["topics_version"] = self._topics = topics.version
+        return news
 
 
 def report(worker: Worker) -> dict[str, Any]:
@@ -73,8 +128,8 @@ def _watermarks(worker: Worker) -> list[list[int]]:
     """[partition, applied, durable, required] of the internal partitions; streams tell theirs."""
     if worker.effects is None or worker.replica is None:
         return []
-    marks = worker.effects.watermarks(worker.replica.holding.acks.pending)
-    return [list(mark) for mark in marks if mark.partition in _INTERNAL]
+    marks = worker.effects.watermarks(worker.replica.holding.acks.pending, _INTERNAL)
+    return [list(mark) for mark in marks]
 
 
 def status_found(worker: Worker) -> bytes:

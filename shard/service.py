@@ -9,13 +9,16 @@ the loop in `worker.py` does the rest.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from shardnode.raft import Refused, Role
-from shardnode.shard.control import TOPIC_KINDS, Wish
+from shardnode.shard.bounds import Bounds
+from shardnode.shard.control import NOTHING, TOPIC_KINDS, Wish
 from shardnode.shard.coordination import GROUP_READS, GROUP_WRITES
+from shardnode.shard.cuts import CUTS, Cuts
 from shardnode.shard.duties import NOBODY, Duties
 from shardnode.shard.entries import encode_entry, split_reply
 from shardnode.shard.handing import HandOvers
@@ -30,7 +33,16 @@ from shardnode.shard.topics import Topics
 from shardnode.shard.waiting import Desk, Send, Waiting, in_wire_terms
 from shardnode.shard.watches import Watches
 from shardnode.wire import limits
-from shardnode.wire.control import LeaderTransfer, MemberAdd, TopicDescribe, TopicList
+from shardnode.wire.appends import check_batch, view_append
+from shardnode.wire.control import (
+    LeaderTransfer,
+    MemberAdd,
+    TopicAlter,
+    TopicCreate,
+    TopicDescribe,
+    TopicList,
+)
+from shardnode.wire.cuts import CutOpen
 from shardnode.wire.errors import (
     InvalidRequest,
     OutcomeUnknown,
@@ -62,7 +74,14 @@ if TYPE_CHECKING:
 WRITES = SESSIONS | {Kind.PUT, Kind.PUT_MANY, Kind.DELETE_MANY, Kind.CAS, Kind.TRANSACT}
 CONTROL = frozenset((Kind.MEMBER_ADD, Kind.MEMBER_REMOVE, Kind.REBALANCE))
 TOPIC_READS = frozenset((Kind.TOPIC_DESCRIBE, Kind.TOPIC_LIST))
-READS = GROUP_READS | {Kind.GET, Kind.GET_MANY, Kind.SCAN, Kind.READ, Kind.OFFSET_LOOKUP}
+READS = GROUP_READS | {
+    Kind.GET,
+    Kind.GET_MANY,
+    Kind.SCAN,
+    Kind.READ,
+    Kind.OFFSET_LOOKUP,
+    Kind.CUT_OPEN,
+}
 
 Suggest = Callable[[int, Sequence[Trim]], None]
 """(stamp, trims): where partitions are to begin, for the leader."""
@@ -97,6 +116,7 @@ class Service:
         self.stream_reads = StreamReads(replica, effects, self.desk)
         self.hand_overs = HandOvers(replica, self.desk)
         self.retention = Retention(replica.raft)
+        self.cuts = Cuts(settings, replica, effects, self.counters)
         self.wish = Wish(settings.nodes_version, settings.nodes)
         """The nodes that are wanted, as the supervisor last said."""
         self.topics = Topics()
@@ -115,11 +135,27 @@ class Service:
         self._wall_ms = wall_ms
         self._status = status
         self._suggest = suggest
+        self._bounds = Bounds.of(settings.limits)
+        self._pending: Counter[int] = Counter()
+        """Partition → requests that wait for what comes of their entry."""
         self._token = NOBODY
+        self._redone_index = replica.raft.commit_index
         self._proposals: list[tuple[Waiting, Request]] = []
-        self._waiting: dict[int, Waiting] = {}
+        self._waiting: dict[int, tuple[Waiting, int]] = {}
         self._reads: dict[bool, list[Waiting]] = {False: [], True: []}
         self._rounds: dict[int, list[Waiting]] = {}
+
+    @property
+    def known_wish(self) -> Wish:
+        """The nodes that are wanted, as the control plane has it. What was wanted once is no news
+        while history is redone or fetched: there may have been other nodes, or others of the same
+        number. And in a restored cluster nobody has said it yet."""
+        raft, wish = self.replica.raft, self.effects.control.wish
+        if raft.recovering:
+            ahead = raft.recovery_target or raft.log.last_index
+            self._redone_index = max(self._redone_index, ahead)
+        redone = not raft.recovering and self.effects.applied_index >= self._redone_index
+        return wish if redone and wish.members else NOTHING
 
     def use_table(self, table: PlacementTable) -> None:
         """From now on these slots are ours."""
@@ -153,13 +189,16 @@ class Service:
         request = parse_request(message.frames)
         header = request.header
         kind = header.kind
-        body = decode_request(kind, request.body)
+        is_append = kind == Kind.APPEND
+        body = view_append(request.body) if is_append else decode_request(kind, request.body)
         deadline_ms = self.now_ms + (header.deadline_ms or limits.deadline_ms_default)
         waiting = Waiting(message, request.return_address(), body, deadline_ms)
         owner = check_owner(request, body, self.settings.shard, self.table)
         if owner != self.settings.shard or self._is_for_our_leader(request, message):
             self.legacy.pass_on(waiting, request, owner, self.now_ms)
-        elif kind in WRITES:
+            return
+        self._bounds.check(body, len(self.effects.sessions))
+        if kind in WRITES:
             self._take_write(waiting, request, KEY_VALUE_PARTITION)
         elif isinstance(body, Append):
             self._take_append(waiting, request, body)
@@ -176,6 +215,8 @@ class Service:
             self._take_topic(waiting, request)
         elif isinstance(body, LeaderTransfer):
             self.hand_overs.take(waiting, body.node)
+        elif kind in CUTS:
+            self.desk.answer(waiting, self.cuts.answer(body, self.now_ms).encode())
         elif kind == Kind.STATUS:
             self.desk.answer(waiting, self._status())
         else:
@@ -196,10 +237,10 @@ class Service:
     # -- writes -------------------------------------------------------------------------------
 
     def _take_append(self, waiting: Waiting, request: WireRequest, ask: Append) -> None:
-        """A batch is looked into once, here: what nobody can read is never logged."""
+        """What is no batch, or one of another count, is never logged."""
         self.replica.raft.require_leader()
         self._streams().of(ask.namespace)
-        ask.opened()
+        check_batch(ask)
         self._take_write(waiting, request, ask.namespace)
 
     def _take_group(self, waiting: Waiting, request: WireRequest) -> None:
@@ -237,12 +278,18 @@ class Service:
 
     def _take_topic(self, waiting: Waiting, request: WireRequest) -> None:
         """A change of a topic. A second creation would be a conflict, so sessions matter."""
+        ask = waiting.body
+        if isinstance(ask, TopicCreate | TopicAlter):
+            wanted = self.effects.control.topics.partitions_with(ask, self.table)
+            self._bounds.check_created(wanted)
         self._propose_later(waiting, request, CONTROL_PARTITION, in_session=True)
 
     def _propose_later(
         self, waiting: Waiting, request: WireRequest, partition: int, *, in_session: bool
     ) -> None:
+        self._bounds.check_room(self._pending, partition)
         header = request.header
+        self._pending[partition] += 1
         self._token += 1
         payload = encode_entry(
             self._stamp(),
@@ -264,12 +311,13 @@ class Service:
             self.replica.propose([request for _, request in proposals])
         except Refused as refused:
             error = in_wire_terms(refused)
-            for waiting, _ in proposals:
+            for waiting, request in proposals:
+                self._pending[request.partition] -= 1
                 self.desk.refuse(waiting.message, waiting.to, error)
             return
         self.counters["writes"] += len(proposals)
         for waiting, request in proposals:
-            self._waiting[request.token] = waiting
+            self._waiting[request.token] = waiting, request.partition
 
     # -- retention ----------------------------------------------------------------------------
 
@@ -338,6 +386,8 @@ class Service:
                 packed = effects.coordination.groups.page(body.after, body.limit).encode()
             elif isinstance(body, OffsetLookup):
                 packed = self.stream_reads.find(self._streams(), body).encode()
+            elif isinstance(body, CutOpen):
+                packed = self.cuts.open(body, self.now_ms, self._stamp()).encode()
             elif isinstance(body, Get):
                 packed = Entry(*(effects.get(body.key) or (None, 0, 0))).encode()
             else:
@@ -353,9 +403,10 @@ class Service:
         """After the pump: answer everything that has come to an end."""
         replica, desk = self.replica, self.desk
         for token, fate, index, reply in replica.outcomes:
-            waiting = self._waiting.pop(token, None)
-            if waiting is None:
+            if token not in self._waiting:
                 continue
+            waiting, partition = self._waiting.pop(token)
+            self._pending[partition] -= 1
             if fate is Fate.APPLIED:
                 code, body = split_reply(reply)
                 desk.answer(waiting, body, code=code, index=index)
@@ -374,6 +425,7 @@ class Service:
             self.watches.wake(self.now_ms)
         self.stream_reads.wake(self.now_ms)
         self.hand_overs.look()
+        self.cuts.tend(self.now_ms)
         self.legacy.retry(self.now_ms)
 
     def _refuse_all(self, readers: Sequence[Waiting], error: ShardnodeError) -> None:

@@ -17,6 +17,7 @@ from shardnode.raft import Entry
 from shardnode.shard.entries import STREAM_TRIM, Command, accept, refuse
 from shardnode.storage.errors import NoSpace
 from shardnode.storage.partition_log import Batch, Mark, PartitionLog, SyncWork
+from shardnode.wire.appends import view_append
 from shardnode.wire.errors import Conflict, InvalidRequest, ShardnodeError
 from shardnode.wire.kinds import Kind
 from shardnode.wire.streams import Append, Appended
@@ -48,11 +49,14 @@ class Stream:
         self.unwritten: list[Batch] = []
         """What there was no room for on the disk yet."""
         self.work: SyncWork | None = None
+        self.packed: bytes | None = None
+        """What `encode` gave, until something changes: most partitions of many are quiet."""
         self.tail: deque[Batch] | None = None
         """The last batches, when the partition's policy asks for more than a majority."""
 
     def append(self, batch: Batch) -> None:
         """The mark moves on; the bytes follow with `write`."""
+        self.packed = None
         self.unwritten.append(batch)
         if self.tail is not None:
             self.tail.append(batch._replace(payload=b""))
@@ -67,6 +71,7 @@ class Stream:
         """The partition begins there, unless it begins later already; `write` tells the log."""
         offset = min(offset, self.mark.end_offset)
         if offset > self.mark.first_offset:
+            self.packed = None
             self.mark = self.mark._replace(first_offset=offset)
 
     def write(self) -> bool:
@@ -81,8 +86,17 @@ class Stream:
                 return False
             self.unwritten.clear()
         self.log.trim(self.mark.first_offset)
+        self.packed = None
         self.mark = self.log.mark
         return True
+
+    def encode(self) -> bytes:
+        """Its row in the state of all partitions."""
+        if self.packed is None:
+            producers = [[name, *last] for name, last in self.producers.items()]
+            row = [self.namespace, self.settings, self.mark.encode(), producers]
+            self.packed = bytes(msgpack.packb(row))
+        return self.packed
 
     def end_before(self, log_index: int) -> int:
         """Behind the last message that an entry below `log_index` brought; of what is not below it
@@ -107,7 +121,7 @@ def run(stream: Stream, entry: Entry, command: Command) -> bytes:
             return accept(b"")
         if command.kind != Kind.APPEND:
             raise InvalidRequest(f"expected a request of a stream, found kind {command.kind}")
-        ask = Append.decode(command.body)
+        ask = view_append(command.body)
         return accept(_append(stream, entry, command, ask).encode())
     except ShardnodeError as error:
         return refuse(error)

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from shardnode.shard.effects import Effects
     from shardnode.shard.replica import Replica
     from shardnode.shard.streams import Streams
-    from shardnode.storage.partition_log import Batch
 
 READERS_MAX = 10_000
 PAGE_BYTES = 1 << 20
@@ -110,11 +109,13 @@ class StreamReads:
     def _page(self, streams: Streams, ask: Read) -> MessagesFound:
         end = self._end(streams, ask.namespace)
         bytes_max = ask.page_bytes or PAGE_BYTES
-        found = streams.read(ask.namespace, ask.offset, end=end, bytes_max=bytes_max)
-        found = found[: limits.read_page_batches_max]
-        if ask.limit:
-            enough = (n for n, each in enumerate(found, 1) if _reaches(each, ask))
-            found = found[: next(enough, len(found))]
+        found = streams.read(
+            ask.namespace,
+            ask.offset,
+            end=end,
+            bytes_max=bytes_max,
+            messages_max=ask.limit or limits.batch_messages_max,
+        )[: limits.read_page_batches_max]
         return MessagesFound(
             base_offsets=[batch.offset for batch in found],
             counts=[batch.count for batch in found],
@@ -130,7 +131,3 @@ class StreamReads:
         stream = streams.of(namespace)
         pending = self._replica.holding.acks.pending.get(namespace)
         return stream.end_before(pending) if pending is not None else stream.mark.end_offset
-
-
-def _reaches(batch: Batch, ask: Read) -> bool:
-    return batch.offset + batch.count - ask.offset >= ask.limit

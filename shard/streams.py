@@ -112,6 +112,7 @@ class Streams:
             self._drop(namespace)
         elif namespace in self._streams:
             self._streams[namespace].settings = settings
+            self._streams[namespace].packed = None
         else:
             self._streams[namespace] = self._open(Stream(namespace, settings, NOTHING))
 
@@ -166,13 +167,16 @@ class Streams:
             raise NotFound(f"expected a partition of this shard, found namespace {namespace:#x}")
         return stream.mark
 
-    def read(self, namespace: int, offset: int, *, end: int, bytes_max: int) -> list[Batch]:
-        """Batches from the one that holds `offset`, of those that end at or below `end`. Damage
-        that is found on the way fences the partition."""
+    def read(
+        self, namespace: int, offset: int, *, end: int, bytes_max: int, messages_max: int = 1 << 62
+    ) -> list[Batch]:
+        """Batches from the one that holds `offset`, of those that end at or below `end`, up to the
+        one that has the last of `messages_max`. Damage that is found on the way fences the
+        partition."""
         stream = self.of(namespace)
         assert stream.log is not None
         try:
-            found = stream.log.read(offset, bytes_max=bytes_max)
+            found = stream.log.read(offset, bytes_max=bytes_max, messages_max=messages_max)
         except OffsetTrimmed as error:
             raise Compacted(str(error), first_available=error.first_available) from error
         except OffsetPastEnd as error:
@@ -256,16 +260,12 @@ class Streams:
 
     def encode(self) -> bytes:
         """For the transaction of a flush, and for a snapshot."""
-        rows = [
-            [
-                stream.namespace,
-                stream.settings,
-                stream.mark.encode(),
-                [[name, *last] for name, last in stream.producers.items()],
-            ]
-            for _, stream in sorted(self._streams.items())
-        ]
-        return bytes(msgpack.packb([self._generation, self.version, rows])) if self.version else b""
+        if not self.version:
+            return b""
+        header = msgpack.Packer().pack_array_header
+        rows = [stream.encode() for _, stream in sorted(self._streams.items())]
+        numbers = map(msgpack.packb, (self._generation, self.version))
+        return b"".join((header(3), *numbers, header(len(rows)), *rows))
 
     def load(self, data: bytes) -> None:
         """The inverse: open every partition at its mark; one that is damaged is fenced."""

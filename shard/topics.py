@@ -10,6 +10,8 @@ other numbers, so nobody ever finds the messages of the old one.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import astuple, dataclass, replace
 
 import msgpack
@@ -18,6 +20,9 @@ from shardnode.wire import limits
 from shardnode.wire.control import TopicAlter, TopicCreate, TopicFound, TopicList, TopicsFound
 from shardnode.wire.errors import Conflict, InvalidRequest, LimitExceeded, NotFound
 from shardnode.wire.placement import PlacementTable, pack_namespace, slot_of_partition
+
+RESTORED_VERSIONS = 1 << 32
+"""More than a cluster ever has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +117,12 @@ class Topics:
         del self._topics[name]
         self.version += 1
 
+    def begin_anew(self) -> None:
+        """The shards may come from moments that differ a little: whatever version of the topics
+        they have heard of, this one is newer, and they make the partitions that it has."""
+        if self.version:
+            self.version += RESTORED_VERSIONS
+
     def describe(self, name: str) -> TopicFound:
         """One topic."""
         topic = self._find(name)
@@ -155,6 +166,24 @@ class Topics:
                     found[namespace] = settings
         return found
 
+    def partitions_with(
+        self, ask: TopicCreate | TopicAlter, table: PlacementTable
+    ) -> Mapping[int, int]:
+        """Shard → how many partitions it would have if that came true."""
+        known = self._topics.get(ask.name)
+        begin = known.partitions if known is not None else 0
+        end = ask.partitions if ask.partitions is not None else begin
+        if end <= begin:
+            return {}
+        counts: Counter[int] = Counter()
+        for topic in self._topics.values():
+            counts.update(_shards_of(topic.stream, topic.number, range(topic.partitions), table))
+        stream = self._streams.get(ask.name.partition("/")[0], len(self._streams))
+        number = known.number if known is not None else self._next_topic.get(stream, 0)
+        if stream <= limits.stream_id_max and number <= limits.topic_id_max:
+            counts.update(_shards_of(stream, number, range(begin, end), table))
+        return counts
+
     def _find(self, name: str) -> Topic:
         topic = self._topics.get(name)
         if topic is None:
@@ -178,6 +207,13 @@ class Topics:
             topics._streams, topics._next_topic = dict(streams), dict(numbers)
             topics._topics = {name: Topic(*rest) for name, *rest in rows}
         return topics
+
+
+def _shards_of(
+    stream: int, topic: int, partitions: Iterable[int], table: PlacementTable
+) -> Iterator[int]:
+    for partition in partitions:
+        yield table.shard_of_slot(slot_of_partition(pack_namespace(stream, topic, partition)))
 
 
 def segment_bytes_of(retention_bytes: int) -> int:

@@ -17,21 +17,20 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
 
 from shardnode.raft import ProtocolViolation, Raft, Role
 from shardnode.shard.boot import replica_settings
+from shardnode.shard.bounds import Bounds
 from shardnode.shard.builder import ProcessBuilder
 from shardnode.shard.channel import Channel
 from shardnode.shard.company import Company
-from shardnode.shard.control import NOTHING
 from shardnode.shard.effects import Effects, open_effects
 from shardnode.shard.greeting import ASK_EVERY_MS, Greeting
 from shardnode.shard.lanes import Lanes
 from shardnode.shard.letters import Hello
 from shardnode.shard.rebuild import Remedy
 from shardnode.shard.replica import Replica
-from shardnode.shard.reports import report, status_found
+from shardnode.shard.reports import TELL_EVERY_MS, Teller, report, status_found
 from shardnode.shard.service import Service
 from shardnode.shard.settings import WorkerSettings
 from shardnode.shard.topics import Topics
@@ -45,7 +44,6 @@ from shardnode.wire.frames import return_address
 from shardnode.wire.placement import PlacementTable, split_member_id
 from shardnode.wire.routing import LEGACY_SHARD
 
-TELL_EVERY_MS = 250
 IDLE_MS = 50
 """How long the loop sleeps when nothing happens: a fraction of a heartbeat between members."""
 
@@ -109,11 +107,7 @@ class Worker:
         self._leave_by_ms: int | None = None
         self._flush_again_ms = 0
         self._topics = Topics()
-        self._told_wish = 0
-        self._told_topics = 0
-        self._told: tuple[Any, ...] = ()
-        self._told_ms = 0
-        self._told_epoch = 0
+        self._teller = Teller(channel)
 
     @property
     def traffic(self) -> dict[str, int]:
@@ -129,6 +123,7 @@ class Worker:
             self._look_for_fence()
             self._remedy.take()
             self._recover()
+            self._look_for_excess()
         except (NoSpace, SyncFailed):
             raise  # no damage: the supervisor tries again for a while, then parks this shard
         except StorageError as error:
@@ -143,7 +138,7 @@ class Worker:
                 self._turn_away(Corrupt(why), signalled)
             if self.channel.source in signalled:
                 self._listen()
-            self._tell()
+            self._teller.tell(self, self._now_ms())
         self.close()
 
     def _wait(self, patience_ms: int) -> Signalled:
@@ -188,7 +183,7 @@ class Worker:
             self.error = f"first boot: waiting for node {nodes}" if nodes else ""
             self._turn_away(Unavailable(f"shard {settings.shard} starts: {self.error}"), signalled)
             self._listen()
-            self._tell()
+            self._teller.tell(self, self._now_ms())
         self.error = ""
         self._blank |= greeting.found_data
 
@@ -260,6 +255,13 @@ class Worker:
             company.introduce(self.replica)
         if self.effects.table is not None:
             self.service.use_table(self.effects.table)
+
+    def _look_for_excess(self) -> None:
+        """What was recovered may be more than this node is set to accept by now."""
+        streams = self.effects.streams if self.effects is not None else None
+        too_much = Bounds.of(self.settings.limits).recovered(streams.settings if streams else ())
+        if too_much:
+            self._fence(too_much)
 
     def _look_for_damage(self, effects: Effects) -> None:
         """A partition is damaged: alone we serve the others, with peers we get it back."""
@@ -408,32 +410,6 @@ class Worker:
         table = service.effects.table
         if table is not None and table.epoch > service.table.epoch:
             service.use_table(table)
-
-    def _tell(self) -> None:
-        now_ms = self._now_ms()
-        raft = self.replica.raft if self.replica is not None else None
-        standing: tuple[Any, ...] = (self.state,)
-        if raft is not None and self.effects is not None:
-            control = self.effects.control
-            versions = (control.wish.version, control.topics.version)
-            standing = (self.state, raft.role, raft.leader, raft.term, versions)
-        if standing == self._told and now_ms - self._told_ms < TELL_EVERY_MS:
-            return
-        line = report(self)
-        table = self.effects.table if self.effects is not None else None
-        if table is not None and table.epoch != self._told_epoch:
-            line["table"] = base64.b64encode(table.encode()).decode()
-            self._told_epoch = table.epoch
-        wish = self.effects.control.wish if self.effects is not None else NOTHING
-        if wish.version != self._told_wish:
-            line["members"] = {str(node): router for node, router in wish.members.items()}
-            line["members_version"] = self._told_wish = wish.version
-        topics = self.effects.control.topics if self.effects is not None else Topics()
-        if topics.version != self._told_topics:
-            line["topics"] = base64.b64encode(topics.encode()).decode()
-            line["topics_version"] = self._told_topics = topics.version
-        self._told, self._told_ms = standing, now_ms
-        self.channel.tell(line)
 
 
 def superblock_exists(directory: str) -> bool:

@@ -20,6 +20,7 @@ Where to look:
     records, segment          the bytes of a batch; of a segment and its sidecar
     scan, reader, timeline    walking batches; reading records; the picture in memory
     log, options              the log itself and its settings
+    stretch                   records outside of a log, as bytes that prove themselves
     replay, mend              what open believes; what open does about it
     manifest, verify, receiver, snapshots
     superblock, recovery, errors

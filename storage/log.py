@@ -50,6 +50,7 @@ from shardnode.storage.segment import (
     sidecar_path,
     write_sidecar,
 )
+from shardnode.storage.stretch import Stretch
 from shardnode.storage.timeline import Timeline
 
 __all__ = ["LOG_DIRECTORY", "Anchor", "LogOptions", "OpenReport", "SegmentedLog", "log_exists"]
@@ -186,6 +187,17 @@ class SegmentedLog:
         """The chained checksum of a record, or of the anchor. May read a batch."""
         self._check()
         return self._position(index).chain
+
+    def bytes_after(self, index: int) -> int:
+        """About how much there is behind `index`, which is in the log or its anchor."""
+        return self._timeline.bytes_after(index)
+
+    def stretch(self, last: int) -> Stretch:
+        """The records through `last`, which must be committed, as bytes for somebody else. They can
+        be read for as long as they are not truncated at the front."""
+        self._check()
+        assert last <= self.durable_index, f"{last} is not durable yet"
+        return Stretch(Reader(self._files, self._timeline), last)
 
     def truncate_front(self, index: int) -> None:
         """Drop what holds only records up to `index`, which must be committed and not needed.

@@ -65,6 +65,7 @@ __all__ = [
 
 _DEFAULTS = PartitionOptions()
 _BATCHES_MAX = 1 << 16
+_NO_LIMIT = 1 << 62
 
 
 class PartitionLog:
@@ -193,11 +194,19 @@ class PartitionLog:
         self.durable = work.mark
         return work.mark
 
-    def read(self, offset: int, *, bytes_max: int, batches_max: int = _BATCHES_MAX) -> list[Batch]:
+    def read(
+        self,
+        offset: int,
+        *,
+        bytes_max: int,
+        batches_max: int = _BATCHES_MAX,
+        messages_max: int = _NO_LIMIT,
+    ) -> list[Batch]:
         """Batches from the one that contains `offset` on; none when that is the end of the log.
 
-        At least one, and no more than have `bytes_max` of payload in all. They come from one
-        segment, so there may be fewer: read on at the last one's `end_offset`.
+        At least one, no more than have `bytes_max` of payload in all, and none behind the one that
+        has the last of `messages_max` messages. They come from one segment and one read of the
+        disk, so there may be fewer: read on at the last one's `end_offset`.
         """
         self._check()
         if offset < self.first_offset:
@@ -208,7 +217,7 @@ class PartitionLog:
             return []
         segment = self._segments[bisect_right(self._bases, offset) - 1]
         start, lead_bytes = self._lookup.locate(segment, offset)
-        bytes_max = min(bytes_max, self._options.read_bytes_max)
+        bytes_max = min(bytes_max, self._options.read_bytes_max, segment.bytes_of(messages_max))
         found, after = read_batches(
             self._handles.read(segment.path),
             segment.path,
@@ -218,6 +227,7 @@ class PartitionLog:
             piece_bytes=lead_bytes + bytes_max + (bytes_max >> 6) + 4096,  # and some headers
             bytes_max=bytes_max,
             batches_max=batches_max,
+            messages_max=messages_max,
         )
         self._lookup.remember(segment, after)
         return found

@@ -68,6 +68,7 @@ def read_batches(
     piece_bytes: int,
     bytes_max: int,
     batches_max: int,
+    messages_max: int,
 ) -> tuple[list[Batch], Cursor]:
     """The batches from the one that contains `offset` on, which lies between `start` and `end`, and
     where the next one begins.
@@ -100,6 +101,8 @@ def read_batches(
             _check(header, payload, path, cursor)
             found.append(Batch(index, log_index, first, count, stamp_ms, payload))
         cursor = Cursor(cursor.position + total, first + count, chain)
+        if cursor.offset - offset >= messages_max:
+            break
     return found, cursor
 
 

@@ -32,6 +32,9 @@ from shardnode.storage.partition_records import (
 )
 from shardnode.storage.partition_scan import damaged, walk
 
+_SPARE_BYTES = 64 << 10
+"""Messages are not all of one size."""
+
 _NAME = re.compile(r"(\d{10})-(\d{20})\.seg")
 
 
@@ -80,6 +83,11 @@ class Segment:
     @property
     def name(self) -> str:
         return self.path.rpartition("/")[2]
+
+    def bytes_of(self, messages: int) -> int:
+        """About what so many of its messages take, and somewhat more."""
+        count = max(self.end.offset - self.header.base_offset, 1)
+        return messages * self.size // count * 5 // 4 + _SPARE_BYTES
 
 
 def segment_path(directory: str, number: int, base_offset: int) -> str:

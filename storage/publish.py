@@ -16,6 +16,9 @@ TEMPORARY = ".tmp"
 
 _COPY_BYTES = 1 << 20
 
+_SYNC_BYTES = 4 << 20
+"""Of a large file at once: while much is written back, the log's own fsync has to wait."""
+
 
 def publish_file(files: Files, path: str, data: bytes) -> None:
     """Make `path` hold exactly `data`, durably."""
@@ -40,10 +43,13 @@ def write_file(files: Files, path: str, chunks: Iterable[Buffer]) -> None:
         files.remove(path)
     file = files.create(path)
     try:
-        offset = 0
+        offset = synced = 0
         for chunk in chunks:
             file.pwritev([chunk], offset)
             offset += len(chunk)
+            if offset - synced >= _SYNC_BYTES:
+                file.datasync()
+                synced = offset
         file.datasync()
     finally:
         file.close()

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from shardnode.storage.errors import Corrupt, LogDamaged
 from shardnode.storage.files import File, Files
-from shardnode.storage.records import Record, check_body, decode_records
+from shardnode.storage.records import Record, check_body, decode_records, part_of
 from shardnode.storage.scan import Batch, scan
 from shardnode.storage.segment import Segment
 from shardnode.storage.timeline import Extent, Timeline
@@ -47,6 +47,28 @@ class Reader:
             else:
                 raise self._damaged(first, extent, "the batches end before this index")
         return found
+
+    def bodies(self, first: int, last: int) -> Iterator[memoryview]:
+        """The bytes of the records from `first` to `last`, batch by batch as they stand there."""
+        while first <= last:
+            extent = self._timeline.locate(first)
+            stop = min(last, extent.limit - 1)
+            for batch in self._batches(extent, first):
+                if batch.header.first > first:
+                    found = f"found index {batch.header.first} instead"
+                    raise self._damaged(first, extent, found)
+                yield self._part_of(batch, extent, first, stop)
+                first = min(batch.header.last, stop) + 1
+                if first > stop:
+                    break
+            else:
+                raise self._damaged(first, extent, "the batches end before this index")
+
+    def _part_of(self, batch: Batch, extent: Extent, first: int, last: int) -> memoryview:
+        try:
+            return part_of(batch.header, batch.body, first, last)
+        except Corrupt as error:
+            raise self._damaged(first, extent, error.detail) from error
 
     def chain(self, index: int) -> int:
         """The chained checksum of the record at `index`."""

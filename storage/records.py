@@ -32,6 +32,7 @@ _CHECKSUM = Struct("<Q")
 _BATCH_AND_CHECKSUM = Struct("<8sII11Q")
 BATCH_HEADER_BYTES = _BATCH_AND_CHECKSUM.size
 
+_LENGTH = Struct("<I")
 _RECORD_HEAD = Struct("<IQQQQ")
 _RECORD = Struct("<IQQQQQ")
 RECORD_HEADER_BYTES = _RECORD.size
@@ -285,6 +286,25 @@ def walk_chain(header: BatchHeader, body: memoryview) -> Iterator[RecordView]:
         at = start + length
     if chain != header.last_chain:
         raise Corrupt(f"a batch that ends with chain {chain:016x} says {header.last_chain:016x}")
+
+
+def part_of(header: BatchHeader, body: memoryview, first: int, last: int) -> memoryview:
+    """The bytes of the records from `first` to `last` of a batch, which the caller has checked."""
+    if first <= header.first and last >= header.last:
+        return body
+    at = start = 0
+    for index in range(header.first, min(header.last, last) + 1):
+        if index == first:
+            start = at
+        if at + RECORD_HEADER_BYTES > len(body):
+            raise Corrupt(f"record {index} is cut off")
+        at += RECORD_HEADER_BYTES + _LENGTH.unpack_from(body, at)[0]
+    return body[start:at]
+
+
+def unpack_record_header(data: Buffer, at: int) -> tuple[int, int, int, int, int, int]:
+    """Length of the payload, index, term, partition, partition index, chain."""
+    return _RECORD.unpack_from(data, at)
 
 
 def term_runs(header: BatchHeader, body: Buffer) -> TermRuns:

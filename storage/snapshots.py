@@ -5,13 +5,15 @@
     snapshots/<id>.partial/                 on its way in from a peer: see `receiver.py`
     snapshots/….tmp/                        being written or removed; swept at open
 
-The one rule: a published snapshot is immutable, and is removed only by `drop_below`. One that is
-not sound any more is kept where it is and listed in `damaged`: it is never taken for a leftover.
+The one rule: a published snapshot is immutable, and is removed only by `drop_below`, not while
+somebody holds it. One that is not sound any more is kept where it is and listed in `damaged`: it is
+never taken for a leftover.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import NamedTuple
@@ -54,6 +56,8 @@ class SnapshotStore:
         self._path = join(directory, SNAPSHOTS_DIRECTORY)
         self._quarantine = join(directory, QUARANTINE_DIRECTORY)
         self._published: dict[str, SnapshotMeta] = {}  # by path, lowest index first
+        self._held: Counter[int] = Counter()  # how often, by id
+        self._named: tuple[SnapshotMeta | None, dict[str, SnapshotFile]] = (None, {})
         make_dir(files, self._path)
         # What the last process renamed and did not live to sync is relied upon from here on.
         files.sync_dir(self._path)
@@ -107,7 +111,7 @@ class SnapshotStore:
 
     def read(self, meta: SnapshotMeta, name: str, offset: int, size: int) -> bytes:
         """Up to `size` bytes of one file; fewer only at its end. Not checked: see `read_file`."""
-        expected = next(file for file in meta.files if file.name == name)
+        expected = self._described(meta, name)
         size = max(0, min(size, expected.size - offset))
         path = join(self._path_of(meta), name)
         file = self._files.open(path)
@@ -118,6 +122,17 @@ class SnapshotStore:
         if len(data) != size:
             raise SnapshotCorrupt(f"expected {size} bytes", path=path, offset=offset)
         return data
+
+    def file_of(self, meta: SnapshotMeta, name: str) -> SnapshotFile | None:
+        """One file as the manifest has it; there may be a hundred thousand of them."""
+        if self._named[0] is not meta:
+            self._named = (meta, {file.name: file for file in meta.files})
+        return self._named[1].get(name)
+
+    def _described(self, meta: SnapshotMeta, name: str) -> SnapshotFile:
+        found = self.file_of(meta, name)
+        assert found is not None, f"{name} is no file of this snapshot"
+        return found
 
     def read_stream(self, meta: SnapshotMeta, offset: int, size: int) -> bytes:
         """Up to `size` bytes of all files as one stream, in the manifest's order."""
@@ -132,7 +147,7 @@ class SnapshotStore:
 
     def read_file(self, meta: SnapshotMeta, name: str) -> Iterator[bytes]:
         """One whole file in pieces; `SnapshotCorrupt` after the last when it does not verify."""
-        expected = next(file for file in meta.files if file.name == name)
+        expected = self._described(meta, name)
         return checked_chunks(self._files, join(self._path_of(meta), name), expected)
 
     def verify(self, meta: SnapshotMeta) -> None:
@@ -147,9 +162,9 @@ class SnapshotStore:
             raise
 
     def drop_below(self, index: int) -> None:
-        """Remove the sound snapshots of lower indexes; damaged ones stay."""
+        """Remove the sound snapshots of lower indexes that nobody holds; damaged ones stay."""
         for path, meta in list(self._published.items()):
-            if meta.index < index:
+            if meta.index < index and not self._held[meta.id]:
                 # Renamed first, so that half a removal is a leftover and never a damaged one.
                 temporary = path + TEMPORARY
                 self._remove_tree(temporary)
@@ -157,6 +172,14 @@ class SnapshotStore:
                 self._files.sync_dir(self._path)
                 del self._published[path]
                 self._files.remove_tree(temporary)
+
+    def hold(self, meta: SnapshotMeta) -> None:
+        """Somebody reads it: it stays until `release` was called as often."""
+        self._held[meta.id] += 1
+
+    def release(self, meta: SnapshotMeta) -> None:
+        """One who held it has gone; `drop_below` may remove it then."""
+        self._held[meta.id] -= 1
 
     def receive(self, meta: SnapshotMeta) -> Receiver:
         """Begin to take in a peer's snapshot, or go on where a crash interrupted the same one.

@@ -104,6 +104,14 @@ class Timeline:
                 return Extent(segment, entries.offsets[slot], segment.end, limit)
         raise AssertionError(f"index {index} lies in no segment")
 
+    def bytes_after(self, index: int) -> int:
+        """About how much of the segments lies behind the record at `index`, or the anchor."""
+        if index >= self.last.index:
+            return 0
+        segment, start, _, _ = self.locate(index + 1)
+        later = self.segments[self.segments.index(segment) + 1 :]
+        return segment.end - start + sum(each.end for each in later)
+
     def droppable(self, index: int) -> int:
         """How many of the lowest segments hold no record above `index`. Never the last one.
 

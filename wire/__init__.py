@@ -15,6 +15,7 @@ multiple of what was sent.
     cluster      … those that describe the cluster: topology, route, status
     streams      requests and replies about messages: append, read, look up
     groups       … about consumer groups and their offsets
+    cuts         … about consistent cuts of a shard, in bulk
     control      … that change the cluster: topics, nodes
     cursors      where a scan or a watch goes on
     placement    key or partition → slot → shard; ids of partitions and members

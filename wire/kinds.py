@@ -54,6 +54,12 @@ class Kind(IntEnum):
     LEADER_TRANSFER = 210
     REBALANCE = 211
 
+    CUT_OPEN = 512
+    CUT_READ = 513
+    CUT_LOG = 514
+    CUT_KEEP = 515
+    CUT_CLOSE = 516
+
 
 KIND_RANGES: tuple[tuple[int, int, str], ...] = (
     (0, 0, "an unreadable request"),
@@ -64,7 +70,8 @@ KIND_RANGES: tuple[tuple[int, int, str], ...] = (
     (128, 191, "consumer groups and offsets"),
     (192, 255, "control: membership, topics, users, placement"),
     (256, 511, "between members of one cluster"),
-    (512, 32767, "unassigned"),
+    (512, 543, "bulk reads: consistent cuts of a shard"),
+    (544, 32767, "unassigned"),
     (32768, 65535, "private experiments, never released"),
 )
 """(first, last, what for): every number belongs to one range, most still without a kind."""
@@ -177,6 +184,11 @@ SHARD_ADDRESSED = frozenset(
         Kind.SESSION_CLOSE,
         Kind.GROUP_LIST,
         Kind.LEADER_TRANSFER,
+        Kind.CUT_OPEN,
+        Kind.CUT_READ,
+        Kind.CUT_LOG,
+        Kind.CUT_KEEP,
+        Kind.CUT_CLOSE,
     }
 )
 """Kinds that concern one shard, not one key: sent to each shard by its prefix. Guessing a shard

@@ -160,6 +160,17 @@ session_ttl_ms_min: Final = 1_000
 session_ttl_ms_max: Final = 86_400_000
 """A day: an abandoned session's cached replies are kept no longer."""
 
+# Bulk reads.
+
+cut_piece_bytes_max: Final = 1 * _MIB
+"""Read from memory and sent within a millisecond, so that others hardly notice."""
+
+cut_lease_ms_min: Final = 1_000
+"""A shorter one would expire between two pieces."""
+
+cut_lease_ms_max: Final = 600_000
+"""Ten minutes: a reader that is gone holds files and log no longer."""
+
 # Text and errors.
 
 name_bytes_max: Final = 255

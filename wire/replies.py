@@ -13,7 +13,7 @@ from typing import Annotated
 
 import msgpack
 
-from shardnode.wire import control, errors, groups, limits, streams
+from shardnode.wire import control, cuts, errors, groups, limits, streams
 from shardnode.wire.cluster import Route, StatusFound, TopologyFound
 from shardnode.wire.codec import Answer, BodyReader
 from shardnode.wire.errors import Detail, ShardnodeError, limit_exceeded, malformed
@@ -190,6 +190,11 @@ REPLIES: Mapping[Kind, type[Answer]] = {
     Kind.MEMBER_REMOVE: control.Changed,
     Kind.LEADER_TRANSFER: control.Changed,
     Kind.REBALANCE: control.Changed,
+    Kind.CUT_OPEN: cuts.CutOpened,
+    Kind.CUT_READ: cuts.CutPiece,
+    Kind.CUT_LOG: cuts.CutPiece,
+    Kind.CUT_KEEP: cuts.CutKept,
+    Kind.CUT_CLOSE: cuts.CutClosed,
 }
 
 

@@ -4,15 +4,16 @@ One rule: a request stays on one shard. Every key it names belongs to the shard 
 sender groups keys first (`placement.group_by_shard`). The keys that one request writes are
 distinct, because they all get the same version.
 
-Here are those about keys, sessions and looking at the cluster; `streams`, `groups` and `control`
-have the others. A class is found by its kind in `REQUESTS`; `decode_request` does both steps.
+Here are those about keys, sessions and looking at the cluster; `streams`, `groups`, `control` and
+`cuts` have the others. A class is found by its kind in `REQUESTS`; `decode_request` does both
+steps.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-from shardnode.wire import control, groups, limits, streams
+from shardnode.wire import control, cuts, groups, limits, streams
 from shardnode.wire.codec import Body
 from shardnode.wire.errors import InvalidRequest, malformed
 from shardnode.wire.fields import (
@@ -302,6 +303,11 @@ REQUESTS: Mapping[Kind, type[Body]] = {
     Kind.MEMBER_REMOVE: control.MemberRemove,
     Kind.LEADER_TRANSFER: control.LeaderTransfer,
     Kind.REBALANCE: control.Rebalance,
+    Kind.CUT_OPEN: cuts.CutOpen,
+    Kind.CUT_READ: cuts.CutRead,
+    Kind.CUT_LOG: cuts.CutLog,
+    Kind.CUT_KEEP: cuts.CutKeep,
+    Kind.CUT_CLOSE: cuts.CutClose,
 }
 
 

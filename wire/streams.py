@@ -1,8 +1,8 @@
 """Messages of a stream partition: append a batch, read batches, look up an offset.
 
-One rule: a batch is stored as it was sent. The shard checks it once, when it arrives, and from
-then on passes the same bytes to its log, to the other members and to every reader; only clients
-take messages out of it. A producer may have compressed it (`batches`).
+One rule: a batch is stored as it was sent. The shard looks at how it begins, and from then on
+passes the same bytes to its log, to the other members and to every reader; only clients take
+messages out of it. A producer may have compressed it (`batches`).
 
 Each request here is sent to the shard of its partition, with the namespace as routing key and
 `Flag.NAMESPACE`. Topics are turned into namespaces by `control.TopicDescribe`.
@@ -12,6 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
+import msgpack
+
+from shardnode.wire import limits
 from shardnode.wire.batches import unpack_batch
 from shardnode.wire.codec import Answer, Body
 from shardnode.wire.errors import malformed
@@ -67,6 +70,27 @@ class MessageBatch(Body):
             )
 
 
+def pack_values(values: Sequence[bytes]) -> bytes:
+    """A `MessageBatch` of values alone, all of them bytes, as `encode` would have it. One that is
+    no larger than a single value may be needs no look at each."""
+    packed: bytes = msgpack.packb((values, (), (), (), ()))
+    if 0 < len(values) <= limits.batch_messages_max and len(packed) <= limits.value_bytes_max:
+        return packed
+    return MessageBatch(values).encode()
+
+
+def open_batch(data: bytes, count: int) -> MessageBatch:
+    """The messages in the bytes of a batch, as many as were said; raises an `InvalidRequest`."""
+    batch = MessageBatch.decode(unpack_batch(data))
+    if len(batch.values) != count:
+        raise malformed(
+            f"a batch of {count} messages, its count",
+            f"{len(batch.values)}",
+            "count the messages of the batch",
+        )
+    return batch
+
+
 @dataclass(frozen=True, slots=True)
 class Append(Body):
     """Append a batch to a partition, all or nothing. Answered by `Appended`."""
@@ -81,18 +105,6 @@ class Append(Body):
     producer_sequence: Number = 0
     """Grows with each batch of one producer in one partition. The last number again is answered
     as the first time and appends nothing; a lower one is a `Conflict`."""
-
-    def opened(self) -> MessageBatch:
-        """The batch, which must hold what was said. A shard looks before it appends: a batch that
-        nobody can read would stop every reader."""
-        batch = MessageBatch.decode(unpack_batch(self.batch))
-        if len(batch.values) != self.count:
-            raise malformed(
-                f"a batch of {self.count} messages, its count",
-                f"{len(batch.values)}",
-                "count the messages of the batch",
-            )
-        return batch
 
 
 @dataclass(frozen=True, slots=True)

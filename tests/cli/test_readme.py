@@ -27,6 +27,8 @@ def commands_of(block: str) -> list[list[str]]:
 
 
 FIRST, SECOND = (commands_of(text) for _, text in BLOCKS[:2])
+PYTHON = [text for language, text in BLOCKS if language == "python"]
+[STREAMS] = [text for _, text in BLOCKS if "topic create" in text]
 
 
 def test_first_terminal_shows_the_demo_and_starts_a_node() -> None:
@@ -35,7 +37,7 @@ def test_first_terminal_shows_the_demo_and_starts_a_node() -> None:
 
 
 def test_second_terminal_and_python(tmp_path: Path) -> None:
-    [python] = [text for language, text in BLOCKS if language == "python"]
+    python = PYTHON[0]
     with Running(*FIRST[1], *ANY_PORTS, cwd=tmp_path) as node:
         shards, address = node.ready()
         assert shards == 4
@@ -48,14 +50,35 @@ def test_second_terminal_and_python(tmp_path: Path) -> None:
                 continue
             done = run(*words, env=env, cwd=tmp_path)
             assert done.returncode == 0, (words, done.stderr)
-        program = python.replace('"127.0.0.1:7400"', repr(address))
-        assert program != python
-        done = subprocess.run(
-            [sys.executable, "-P", "-c", program], capture_output=True, env=environment()
-        )
-        assert done.returncode == 0, done.stderr
-        assert b"b'user:1' b'Grace'" in done.stdout
+        assert b"b'user:1' b'Grace'" in run_python(python, address)
     assert (tmp_path / "users.jsonl").read_bytes().count(b"\n") == 3
+
+
+def run_python(text: str, address: str) -> bytes:
+    """What a program of the README prints, with a node of ours."""
+    program = text.replace('"127.0.0.1:7400"', repr(address))
+    assert program != text
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", program], capture_output=True, env=environment()
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_streams_in_the_shell_and_in_python(address: str, tmp_path: Path) -> None:
+    script = STREAMS.replace("./shardnode", shlex.join([sys.executable, "-P", "-m", "shardnode"]))
+    assert script != STREAMS
+    done = subprocess.run(
+        ["sh", "-e", "-c", script],
+        capture_output=True,
+        env=environment({"SHARDNODE_CONNECT": address}),
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(b"shop/orders\n2\ntea\ncake\n")
+    shown = run_python(PYTHON[1], address)
+    assert shown.count(b"\n") == 4
+    assert b"b'customer-7' b'coffee'" in shown
 
 
 def test_every_program_and_document_named_is_there() -> None:

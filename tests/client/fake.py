@@ -36,13 +36,23 @@ from shardnode.wire.frames import (
     build_reply,
     parse_request,
 )
-from shardnode.wire.kinds import Kind
-from shardnode.wire.placement import PlacementTable, hash_of_key, initial_table, slot_of_key
+from shardnode.wire.kinds import Flag, Kind
+from shardnode.wire.placement import (
+    PlacementTable,
+    hash_of_key,
+    initial_table,
+    namespace_from_bytes,
+    slot_of_key,
+    slot_of_partition,
+)
 from shardnode.wire.replies import (
     Changes,
     build_error,
 )
+from shardnode.wire.streams import Read
+from tests.client.fake_groups import FakeGroups
 from tests.client.fake_shard import FakeShard
+from tests.client.fake_streams import FakeStreams
 
 NODE = 1
 
@@ -78,12 +88,12 @@ class Seen:
 
 @dataclass
 class _Parked:
-    """A watch that waits for a change."""
+    """A watch that waits for a change, or a read for a message."""
 
     socket: zmq.Socket[bytes]
     envelope: list[bytes]
     request: Request
-    body: requests.Watch
+    body: requests.Watch | Read
     shard: int
     until: float
 
@@ -93,7 +103,9 @@ class FakeNode:
 
     def __init__(self, shards: int = 2, *, direct: bool = True) -> None:
         self.table = initial_table(shards)
-        self.shards = [FakeShard(number) for number in range(shards)]
+        self.streams = FakeStreams()
+        self.groups = FakeGroups(self.streams)
+        self.shards = [FakeShard(number, self.streams, self.groups) for number in range(shards)]
         self.rules: list[Rule] = []
         self.seen: list[Seen] = []
         self.leaders = [NODE] * shards
@@ -250,7 +262,8 @@ class FakeNode:
             rule.times -= 1
             if rule.action == "drop":
                 return
-        if isinstance(body, requests.Watch) and (rule is None or rule.action != "refuse"):
+        refused = rule is not None and rule.action == "refuse"
+        if isinstance(body, requests.Watch | Read) and not refused:
             assert shard is not None
             until = time.monotonic() + body.wait_ms / 1000
             self._parked.append(_Parked(socket, [identity], request, body, shard, until))
@@ -288,6 +301,11 @@ class FakeNode:
         columns = ("keys", "compare_keys", "then_keys", "otherwise_keys")
         keys = [key for name in columns for key in getattr(body, name, ())]
         keys += filter(None, [request.routing_key])
+        if request.header.flags & Flag.NAMESPACE:
+            slot = slot_of_partition(namespace_from_bytes(request.routing_key))
+            if self.table.shard_of_slot(slot) != shard:
+                raise WrongShard("not here", epoch=self.table.epoch)
+            return
         if any(self.table.shard_of_key(key) != shard for key in keys):
             raise WrongShard("not here", epoch=self.table.epoch)
 
@@ -339,16 +357,22 @@ class FakeNode:
         now = time.monotonic()
         parked, self._parked = self._parked, []
         for watch in parked:
-            changes = self.shards[watch.shard].watch(watch.body)
-            if changes is None and now < watch.until:
-                self._parked.append(watch)
-                continue
-            after = watch.body.after or 0
-            answer = changes or Changes(b"", [], [], [], [], after)
-            reply = build_reply(
-                watch.request.return_address(),
-                answer.encode(),
-                shard=watch.shard,
-                epoch=self.table.epoch,
-            )
+            at_any_rate = now >= watch.until
+            to, shard, epoch = watch.request.return_address(), watch.shard, self.table.epoch
+            try:
+                answer = self._news(watch.body, shard, at_any_rate=at_any_rate)
+            except ShardnodeError as error:
+                reply = build_error(to, error, shard=shard, epoch=epoch)
+            else:
+                if answer is None:
+                    self._parked.append(watch)
+                    continue
+                reply = build_reply(to, answer.encode(), shard=shard, epoch=epoch)
             self._send(watch.socket, [*watch.envelope, *reply])
+
+    def _news(self, body: requests.Watch | Read, shard: int, *, at_any_rate: bool) -> Body | None:
+        if isinstance(body, Read):
+            found = self.streams.of(body.namespace).read(body)
+            return found if found.batches or at_any_rate else None
+        nothing = Changes(b"", [], [], [], [], body.after or 0) if at_any_rate else None
+        return self.shards[shard].watch(body) or nothing

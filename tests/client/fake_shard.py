@@ -10,6 +10,7 @@ from shardnode.wire.codec import Body
 from shardnode.wire.cursors import position_of
 from shardnode.wire.errors import Conflict, SessionExpired, ShardnodeError
 from shardnode.wire.frames import NO_CLIENT, Request
+from shardnode.wire.groups import GroupList, GroupsFound
 from shardnode.wire.kinds import WRITES, ChangeKind, Compare, Operation
 from shardnode.wire.replies import (
     Changes,
@@ -21,6 +22,8 @@ from shardnode.wire.replies import (
     Transacted,
     Written,
 )
+from tests.client.fake_groups import FakeGroups
+from tests.client.fake_streams import FakeStreams
 
 
 @dataclass
@@ -28,6 +31,8 @@ class FakeShard:
     """One shard's keys, changes and sessions."""
 
     number: int
+    streams: FakeStreams = field(default_factory=FakeStreams)
+    groups: FakeGroups = field(default_factory=lambda: FakeGroups(FakeStreams()))
     page_entries: int = 1_000
     found_max: int = 1_000_000
     index: int = 0
@@ -42,6 +47,8 @@ class FakeShard:
         header = request.header
         if header.kind not in WRITES:
             return self.read(body)
+        self.streams.door(body)
+        self.groups.door(body)
         if isinstance(body, requests.SessionOpen):
             self.sessions.setdefault(header.client_id, {})
             return SessionGranted(body.ttl_ms)
@@ -76,6 +83,12 @@ class FakeShard:
             self.put(body.key, body.value, body.ttl_ms)
         elif isinstance(body, requests.Transact):
             return self.transact(body)
+        else:
+            try:
+                written = self.streams.write(body) or self.groups.write(body)
+                return written or Written(self.index)
+            except ShardnodeError as error:
+                return error
         return Written(self.index)
 
     def version(self, key: bytes) -> int:
@@ -130,6 +143,10 @@ class FakeShard:
             return Found([self.data.get(key, (None,))[0] for key in body.keys[: self.found_max]])
         if isinstance(body, requests.Scan):
             return self.page(body)
+        if isinstance(body, GroupList) and self.number:
+            return GroupsFound([], [], [], None)  # all of them are told by shard 0
+        if (found := self.streams.read(body) or self.groups.read(body)) is not None:
+            return found
         raise AssertionError(f"no such read: {body}")
 
     def page(self, asked: requests.Scan) -> Page:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import pytest
 
@@ -111,3 +112,18 @@ def test_watcher_and_writer_share_a_client_in_two_threads(db: Client) -> None:
         db.put(b"%d" % number, b"")
     reader.join(20)
     assert sorted(seen) == sorted(b"%d" % number for number in range(50))
+
+
+def test_watcher_that_takes_its_time_over_a_change_still_hears_the_next(
+    node: FakeNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was asked ahead waits unread meanwhile, for longer than a call may take."""
+    monkeypatch.setattr("shardnode.client.sync.WAIT_S", 0.1)
+    with Client(node.address, timeout=0.2) as db:
+        changes = db.watch()
+        db.put(b"k", b"1")
+        assert facts(next(changes)) == ("put", b"k", b"1")
+        time.sleep(0.5)
+        with Client(node.address) as other:
+            other.put(b"k", b"2")
+        assert facts(next(changes)) == ("put", b"k", b"2")

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardnode.shard.effects import Effects
-from shardnode.shard.entries import PARTITIONS_SET, encode_entry, split_reply
+from shardnode.shard.entries import PARTITIONS_SET, STREAM_TRIM, encode_entry, split_reply
 from shardnode.shard.streams import Streams
 from shardnode.sim.disk import SimFiles
 from shardnode.storage.engine import MemoryEngine
@@ -265,3 +265,30 @@ def test_any_history_with_crashes_gives_the_same_partitions(seed: int) -> None:
     for member in members:
         assert {name: member.messages(name) for name in model} == model
     assert parts_of(members[0].effects) == parts_of(members[1].effects)
+
+
+def test_kept_rows_are_never_out_of_date() -> None:
+    """Rows of the state are kept until their partition changes; made anew they are the same."""
+    member = Member()
+    log = Log(member.effects)
+    create(log, ONE, TWO)
+
+    def check() -> None:
+        kept = member.streams.encode()
+        for stream in member.streams:
+            stream.packed = None
+        assert member.streams.encode() == kept
+
+    check()
+    append(log, ONE, b"a", b"b")
+    check()
+    append(log, TWO, b"x", producer=b"p", producer_sequence=1)
+    check()
+    log.apply(log.append(encode_entry(log.stamp_ms, STREAM_TRIM, msgpack.packb(1)), ONE))
+    assert member.streams.mark_of(ONE).first_offset == 1
+    check()
+    body = msgpack.packb([2, [[ONE, {"retention_ms": 5}]], True])
+    log.apply(log.append(encode_entry(log.stamp_ms, PARTITIONS_SET, body), CONTROL_PARTITION))
+    check()
+    member.effects.flush(b"members")
+    check()

@@ -14,6 +14,7 @@ from shardnode.shard.replica import Replica
 from shardnode.shard.service import Service
 from shardnode.shard.settings import WorkerSettings
 from shardnode.sim.disk import SimFiles
+from shardnode.storage.options import LogOptions
 from shardnode.wire.codec import Answer, Body
 from shardnode.wire.frames import Frame, Reply, build_request, parse_reply
 from shardnode.wire.kinds import Kind
@@ -27,7 +28,13 @@ WALL_MS = 1_700_000_000_000
 class Counter:
     """Where a client stands: asks, lets time pass, and reads its answers."""
 
-    def __init__(self, shard: int = 0, shards: int = 1, effects: Effects | None = None) -> None:
+    def __init__(
+        self,
+        shard: int = 0,
+        shards: int = 1,
+        effects: Effects | None = None,
+        log: LogOptions | None = None,
+    ) -> None:
         settings = WorkerSettings(
             cluster_id=9,
             cluster="main",
@@ -49,6 +56,7 @@ class Counter:
                 member=member,
                 bootstrap=Membership.of([member]),
                 raft=Options(),
+                log=log or LogOptions(),
             ),
             files=SimFiles(random.Random(1)),
             machine=self.effects,

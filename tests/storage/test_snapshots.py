@@ -233,3 +233,19 @@ def test_a_manifest_under_the_name_of_another_index_is_damage() -> None:
     store = SnapshotStore(files, SHARD)
     assert store.list() == []
     assert "the manifest is for index 10" in store.damaged[0].detail
+
+
+def test_who_holds_a_snapshot_may_read_it_until_it_is_released() -> None:
+    store = SnapshotStore(disk(), SHARD)
+    old = write_snapshot(store, 10, OLD_FILES)
+    new = write_snapshot(store, 20, NEW_FILES)
+    store.hold(old)
+    store.hold(old)
+    store.drop_below(20)
+    assert snapshot_contents(store, old) == OLD_FILES
+    store.release(old)
+    store.drop_below(20)
+    assert store.list() == [old, new]
+    store.release(old)
+    store.drop_below(20)
+    assert store.list() == [new]

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import pytest
 import zmq
 
+from shardnode import Client
 from shardnode.wire.codec import Answer, Body
 from shardnode.wire.control import TopicCreate, TopicDelete, TopicFound
 from shardnode.wire.errors import NotFound
@@ -101,3 +102,20 @@ def test_partitions_are_made_on_their_shards_and_outlive_a_kill() -> None:
             until(lambda: not any(is_there(raw, space) for space in spaces))
             with pytest.raises(NotFound):
                 append(raw, spaces[0], b"late")
+
+
+def test_shard_with_more_partitions_than_the_limit_is_fenced_by_name_and_the_others_serve() -> None:
+    with folder() as data:
+        with started(data, "--shards", "2") as node, Client(node.address, timeout=20) as db:
+            db.create_topic("many/parts", 3)
+            db.put_many({b"%d" % n: b"v" for n in range(20)})
+        with folder() as place:
+            config = place / "low.toml"
+            config.write_text("[limits]\npartitions = 1\n")
+            with started(data, "--config", str(config), "--shards", "2") as node:
+                errors = [shard.error for shard in node.shards() if shard.state == "fenced"]
+                states = sorted(shard.state for shard in node.shards())
+        assert states == ["fenced", "serving"]
+        assert "limits.partitions), found 2, the first beyond it namespace" in errors[0]
+        with started(data, "--shards", "2") as node, Client(node.address, timeout=20) as db:
+            assert db.get_many([b"%d" % n for n in range(20)]) == [b"v"] * 20

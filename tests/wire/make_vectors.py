@@ -40,6 +40,7 @@ from shardnode.wire.kinds import (
     OffsetPoint,
     Operation,
 )
+from tests.wire.cut_examples import CUTS
 
 FOLDER = Path(__file__).resolve().parents[1] / "vectors"
 CLIENT_ID = bytes(range(16))
@@ -108,6 +109,7 @@ _SIZE = len(BATCH.encode())
 _BLOCK = (_SIZE << 3 | 1).to_bytes(3, "little") + BATCH.encode()  # not compressed, and the last
 BATCH_FRAME = batches.ZSTD_MAGIC + bytes([0x20, _SIZE]) + _BLOCK
 """By hand, because what a compressor makes of it depends on its version."""
+ZSTD = {"zstd_magic": batches.ZSTD_MAGIC.hex(), "zstd_frame": BATCH_FRAME.hex()}
 ORDERS = [placement.pack_namespace(1, 2, partition) for partition in range(3)]
 TOPIC = control.TopicFound("shop/orders", 1, 2, 8, 86_400_000, 0, 1_700_000_000_000)
 ASSIGNED = groups.GroupAssigned("worker-1", 5, ORDERS[:2], 30_000)
@@ -189,6 +191,7 @@ EXAMPLES: Mapping[Kind, tuple[Body, Body]] = {
     Kind.MEMBER_REMOVE: (control.MemberRemove(4), control.Changed(13)),
     Kind.LEADER_TRANSFER: (control.LeaderTransfer(2), control.Changed(13)),
     Kind.REBALANCE: (control.Rebalance(), control.Changed(14)),
+    **CUTS,
 }
 
 ERRORS: tuple[errors.ShardnodeError, ...] = (
@@ -403,12 +406,7 @@ def body_vectors() -> dict[str, Any]:
             }
             for kind, (request, reply) in EXAMPLES.items()
         ],
-        "message_batch": {
-            "fields": plain(BATCH),
-            "body": BATCH.encode().hex(),
-            "zstd_magic": batches.ZSTD_MAGIC.hex(),
-            "zstd_frame": BATCH_FRAME.hex(),
-        },
+        "message_batch": {"fields": plain(BATCH), "body": BATCH.encode().hex(), **ZSTD},
         "errors": [
             {
                 "number": error.number,

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from shardnode.wire import limits
 from shardnode.wire.batches import ZSTD_MAGIC, pack_batch, unpack_batch
 from shardnode.wire.errors import InvalidRequest, LimitExceeded, MalformedFrame
-from shardnode.wire.streams import Append, MessageBatch
+from shardnode.wire.streams import MessageBatch, open_batch
 from tests.wire.make_vectors import BATCH_FRAME
 
 if sys.version_info >= (3, 14):
@@ -36,7 +36,7 @@ def raw_frame(size: int, content: bytes) -> bytes:
 def test_batch_that_shrinks_is_one_frame_and_opens_to_the_same() -> None:
     assert len(FRAME) < len(LONG.encode()) / 5
     assert FRAME.startswith(ZSTD_MAGIC)
-    assert Append(0, 1_000, FRAME).opened().values == LONG.values
+    assert open_batch(FRAME, 1_000).values == LONG.values
 
 
 @given(st.lists(st.binary(max_size=200), min_size=1, max_size=20))
@@ -83,7 +83,7 @@ BAD = {
 def test_hostile_frame_is_refused(name: str) -> None:
     frame, said = BAD[name]
     with pytest.raises(MalformedFrame, match=said):
-        Append(0, 1_000, frame).opened()
+        open_batch(frame, 1_000)
 
 
 def test_damaged_frame_is_an_error_by_type() -> None:
@@ -94,7 +94,7 @@ def test_damaged_frame_is_an_error_by_type() -> None:
         damaged = bytearray(checked)
         damaged[random.randrange(len(damaged))] ^= 1 << random.randrange(8)
         try:
-            Append(0, 1_000, bytes(damaged)).opened()
+            open_batch(bytes(damaged), 1_000)
         except InvalidRequest:
             refused += 1
     assert refused > 490, "nearly every bit counts; a few of the header mean nothing"
@@ -106,7 +106,7 @@ def test_bomb_is_refused_by_its_size_before_anything_is_allocated() -> None:
     tracemalloc.start()
     try:
         with pytest.raises(LimitExceeded) as refused:
-            Append(0, 1, bomb).opened()
+            open_batch(bomb, 1)
         assert tracemalloc.get_traced_memory()[1] < 1 << 20
     finally:
         tracemalloc.stop()

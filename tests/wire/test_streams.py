@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardnode.wire import errors, limits
+from shardnode.wire.appends import check_batch
 from shardnode.wire.cluster import Route
 from shardnode.wire.codec import Body
 from shardnode.wire.control import LeaderTransfer, MemberAdd, TopicCreate, TopicList, TopicsFound
@@ -24,7 +25,14 @@ from shardnode.wire.groups import (
 )
 from shardnode.wire.kinds import Kind
 from shardnode.wire.placement import namespace_from_bytes, namespace_to_bytes, pack_namespace
-from shardnode.wire.streams import Append, MessageBatch, MessagesFound, Read
+from shardnode.wire.streams import (
+    Append,
+    MessageBatch,
+    MessagesFound,
+    Read,
+    open_batch,
+    pack_values,
+)
 from tests.wire.make_vectors import BATCH, EXAMPLES
 
 VALUES = st.binary(max_size=50)
@@ -43,7 +51,7 @@ def test_any_batch_of_messages_arrives(messages: list[tuple[Any, ...]]) -> None:
         header_values=[value for _, value in headers],
     )
     sent = Append(0, len(messages), batch.encode())
-    assert Append.decode(sent.encode()).opened() == batch
+    assert open_batch(Append.decode(sent.encode()).batch, len(messages)) == batch
 
 
 def test_batch_without_keys_and_headers_pays_for_neither() -> None:
@@ -52,15 +60,31 @@ def test_batch_without_keys_and_headers_pays_for_neither() -> None:
     assert MessageBatch.decode(batch.encode()).values == [b"m"] * 1_000
 
 
+@given(st.lists(VALUES, min_size=1, max_size=40))
+def test_values_alone_are_packed_as_any_batch(values: list[bytes]) -> None:
+    assert pack_values(values) == MessageBatch(values).encode()
+
+
+def test_values_that_are_too_many_or_too_large_are_refused_when_packed() -> None:
+    with pytest.raises(errors.LimitExceeded, match="batch_messages_max"):
+        pack_values([b""] * (limits.batch_messages_max + 1))
+    with pytest.raises(errors.LimitExceeded, match="value_bytes_max"):
+        pack_values([bytes(limits.value_bytes_max + 1)])
+    with pytest.raises(errors.MalformedFrame):
+        pack_values([])
+
+
 @pytest.mark.parametrize("count", [1, 3])
 def test_batch_with_another_count_than_it_says_is_refused(count: int) -> None:
     with pytest.raises(errors.MalformedFrame, match=f"a batch of {count} messages.*found 2"):
-        Append(0, count, BATCH.encode()).opened()
+        open_batch(BATCH.encode(), count)
+    with pytest.raises(errors.MalformedFrame, match=f"a batch of {count} messages.*found one of 2"):
+        check_batch(Append(0, count, BATCH.encode()))
 
 
 def test_batch_that_nobody_could_read_is_refused() -> None:
     with pytest.raises(errors.MalformedFrame):
-        Append(0, 2, BATCH.encode()[:-1]).opened()
+        open_batch(BATCH.encode()[:-1], 2)
 
 
 INVALID: list[tuple[str, Body]] = [
