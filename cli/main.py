@@ -34,6 +34,7 @@ COMMANDS = {
     "doctor": ("shardnode.cli.doctor", "Say what is wrong with this machine for a node."),
     "verify": ("shardnode.cli.verify", "Look for damage in the directory of a stopped node."),
     "inspect": ("shardnode.cli.inspect", "Show what a directory or a file of a node holds."),
+    "repair": ("shardnode.cli.repair", "Set a damaged file aside, to be fetched again."),
     "backup": ("shardnode.cli.backup", "Back up a running cluster, list and verify backups."),
     "restore": ("shardnode.cli.restore", "Make a data directory from a backup."),
     "config": ("shardnode.cli.config", "Show, check or write a node's configuration."),

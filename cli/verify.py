@@ -25,13 +25,17 @@ if TYPE_CHECKING:
 @click.command("verify", context_settings=CONTEXT)
 @version_option
 @click.argument("directory", metavar="DIR")
+@click.option("--replay", is_flag=True, help="Also make the state again from the log.")
 @json_option
-def command(directory: str) -> int:
+def command(directory: str, replay: bool) -> int:
     """Look for damage in DIR: the directory of a stopped node, or one shard-N of it.
 
     Every byte that means something is read, and nothing is changed. What a crash leaves is sound.
     Exit code 0: sound. 7: damaged; each finding names the file, the place and what it means. 3: no
     such directory.
+
+    With --replay the keys are also made again, from a snapshot and the log, and compared: that
+    takes as long as applying them did, and room for a copy in the temporary folder.
     """
     from shardnode.offline.places import find_place, held
     from shardnode.offline.verify import bytes_below, verify_place
@@ -39,7 +43,7 @@ def command(directory: str) -> int:
     place = find_place(Path(directory))
     begun = time.perf_counter()
     with held(place.root), output.progress("reading", bytes_below(place), in_bytes=True) as advance:
-        verdict = verify_place(place, advance)
+        verdict = verify_place(place, advance, replay=replay)
     seconds = time.perf_counter() - begun
     if wants_json():
         output.write_json({**verdict.as_json(), "seconds": round(seconds, 3)})

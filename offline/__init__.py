@@ -16,7 +16,9 @@ Where to look:
     verify_node     the files beside the shards
     verify_shard    one shard: do its files agree with each other?
     verify_streams  the entries of the log against the logs of partitions
+    replay          the state against what snapshot and log make
     inspect         what is shown of a directory, and of each kind of file
     inspect_log, inspect_entries, inspect_streams, inspect_state, rows
+    repair          what can be done about a damaged file; repair_do does it
     doctor          the machine and a quick look at the directory, in doctor_*; advice
 """

@@ -65,8 +65,9 @@ def root_of(file: Path) -> Path:
 
 
 @contextmanager
-def held(root: Path) -> Iterator[None]:
-    """Nobody else writes below it meanwhile; `DirectoryInUse` when a node does."""
+def held(root: Path, *, alone: bool = False) -> Iterator[None]:
+    """Nobody else writes below it meanwhile; `DirectoryInUse` when a node does. With `alone`,
+    nobody else even looks."""
     try:
         fd = os.open(root / LOCK, os.O_RDONLY)
     except FileNotFoundError:
@@ -74,7 +75,7 @@ def held(root: Path) -> Iterator[None]:
         return
     try:
         try:
-            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            fcntl.flock(fd, (fcntl.LOCK_EX if alone else fcntl.LOCK_SH) | fcntl.LOCK_NB)
         except BlockingIOError:
             text = os.pread(fd, 32, 0).strip()
             raise DirectoryInUse(root, int(text) if text.isdigit() else None) from None

@@ -15,8 +15,9 @@ from typing import Any
 
 from shardnode.node.identity import Identity
 from shardnode.offline.places import Place, find_place, held
+from shardnode.offline.replay import replay_shard
 from shardnode.offline.verify_node import verify_node
-from shardnode.offline.verify_shard import ShardSummary, verify_shard
+from shardnode.offline.verify_shard import ShardSummary, look_at_shard
 from shardnode.storage.audit import Book, Finding
 from shardnode.storage.files import ReadOnlyFiles
 
@@ -62,20 +63,29 @@ def _as_json(finding: Finding) -> Mapping[str, Any]:
     }
 
 
-def verify(path: Path, advance: Callable[[int], None] | None = None) -> Verdict:
+def verify(
+    path: Path, advance: Callable[[int], None] | None = None, *, replay: bool = False
+) -> Verdict:
     """Look at everything below a path. `NotFound` when it is no directory of ours, `DirectoryInUse`
-    when a node runs there."""
+    when a node runs there. With `replay` the state is also made again and compared."""
     place = find_place(path)
     with held(place.root):
-        return verify_place(place, advance)
+        return verify_place(place, advance, replay=replay)
 
 
-def verify_place(place: Place, advance: Callable[[int], None] | None = None) -> Verdict:
+def verify_place(
+    place: Place, advance: Callable[[int], None] | None = None, *, replay: bool = False
+) -> Verdict:
     """The same for a place that is held."""
     book = Book(advance)
     identity = verify_node(place, book) if place.is_whole else None
     files = ReadOnlyFiles(place.root)
-    shards = [verify_shard(files, name, book) for name in place.shards]
+    shards = []
+    for name in place.shards:
+        found = look_at_shard(files, name, book)
+        shards.append(found.summary())
+        if replay:
+            replay_shard(files, found, book)
     return Verdict(
         place.root if place.is_whole else place.root / place.shards[0],
         identity,

@@ -48,7 +48,7 @@ _REFETCH = (
 )
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class ShardSummary:
     """What a shard holds, for people."""
 
@@ -65,12 +65,42 @@ class ShardSummary:
     snapshots: int = 0
 
 
-def verify_shard(
+@dataclass(frozen=True, slots=True)
+class ShardFound:
+    """What was found of one shard, for whoever wants to do something about it."""
+
+    name: str
+    superblocks: Superblocks
+    snapshots: list[SnapshotMeta]
+    """The sound ones, lowest index first."""
+    keys: Keys
+    log: LogFound | None
+    """None when there is none."""
+    partitions: int
+
+    def summary(self) -> ShardSummary:
+        state, log = self.superblocks.state, self.log
+        return ShardSummary(
+            self.name,
+            term=state.term if state else 0,
+            vote=state.vote if state else 0,
+            commit=state.commit if state else 0,
+            recovering=state.recovering if state else False,
+            log_first=log.first if log else 0,
+            log_last=log.last.index if log else 0,
+            applied=self.keys.index,
+            keys=self.keys.count,
+            partitions=self.partitions,
+            snapshots=len(self.snapshots),
+        )
+
+
+def look_at_shard(
     files: Files, name: str, book: Book, *, state_is_in_files: bool = True
-) -> ShardSummary:
+) -> ShardFound:
     """Look at all of one shard; what is wrong goes into the book. In the simulator the state is
     somewhere else."""
-    return _Shard(files, name, book, state_is_in_files).verify()
+    return _Shard(files, name, book, state_is_in_files).look()
 
 
 def look_at_words(files: Files, shard: str, book: Book) -> None:
@@ -106,7 +136,7 @@ class _Shard:
         self._book = book
         self._entries = StreamEntries()
 
-    def verify(self) -> ShardSummary:
+    def look(self) -> ShardFound:
         files, name, book = self._files, self._name, self._book
         look_at_words(files, name, book)
         superblocks = audit_superblock(files, name, book)
@@ -114,21 +144,8 @@ class _Shard:
         keys = audit_keys(files, name, book)
         log = self._look_at_log(superblocks, snapshots, keys)
         partitions = self._look_at_partitions(keys)
-        state = superblocks.state
         self._look_at_blobs(keys)
-        return ShardSummary(
-            name,
-            term=state.term if state else 0,
-            vote=state.vote if state else 0,
-            commit=state.commit if state else 0,
-            recovering=state.recovering if state else False,
-            log_first=log.first if log else 0,
-            log_last=log.last.index if log else 0,
-            applied=keys.index,
-            keys=keys.count,
-            partitions=partitions,
-            snapshots=len(snapshots),
-        )
+        return ShardFound(name, superblocks, snapshots, keys, log, partitions)
 
     def _path(self, name: str) -> str:
         return join(self._name, name)

@@ -24,6 +24,7 @@ Where to look:
     replay, mend              what open believes; what open does about it
     manifest, verify, receiver, snapshots
     superblock, recovery, errors
+    audit, audit_*            looking at all of it without opening it, LMDB's pages included
     partition_log             the log of one stream partition, and in partition_*:
                               records, segment (its bytes), plan, sync (writing), scan, lookup,
                               verify (reading), open (what a mark proves), handles, options

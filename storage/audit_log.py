@@ -46,6 +46,8 @@ class LogFound(NamedTuple):
     first: int
     last: Anchor
     damaged: bool
+    proven: int = 0
+    """An index that was durable, as what can be read behind the damage says."""
 
 
 def log_names(files: Files, shard: str) -> list[str]:
@@ -78,7 +80,8 @@ def audit_log(
     for segment in timeline.segments[:-1]:
         _audit_sidecar(files, segment, book)
     damaged = look.damaged or (stop is not None and stop.proven)
-    return LogFound(timeline, timeline.anchor.index + 1, timeline.last, damaged)
+    proven = stop.durable_mark if stop is not None and stop.proven else 0
+    return LogFound(timeline, timeline.anchor.index + 1, timeline.last, damaged, proven)
 
 
 def _tell(book: Book, found: Replayed, stop: Stop) -> None:

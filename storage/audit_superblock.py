@@ -61,7 +61,8 @@ def audit_superblock(files: Files, shard: str, book: Book) -> Superblocks:
     newest = max(sound, key=lambda path: sound[path][0])
     sequence, state = sound[newest]
     if len(sound) == 2:
-        _compare(book, sound, newest)
+        if not _agree(book, sound, newest):
+            return Superblocks(is_there=True)
     elif not bad and sequence > 1:
         missing = next(join(shard, name) for name in COPIES if join(shard, name) not in there)
         book.damaged(missing, "this copy is missing", _MENDED)
@@ -78,12 +79,15 @@ def _content(files: Files, path: str, book: Book) -> bytes:
     return data
 
 
-def _compare(book: Book, sound: dict[str, tuple[int, SuperblockState]], newest: str) -> None:
+def _agree(book: Book, sound: dict[str, tuple[int, SuperblockState]], newest: str) -> bool:
+    """Whether there is a state that can be believed."""
     (other,) = set(sound) - {newest}
     lead = sound[newest][0] - sound[other][0]
     if lead == 0 and sound[newest] != sound[other]:
         found = f"{sound[newest][1]} and {sound[other][1]}"
         book.damaged(newest, f"both copies were stored at once, but differ: {found}", _UNKNOWN, 0)
-    elif lead > 1:
+        return False
+    if lead > 1:
         detail = f"stored {lead} times less often than the other copy"
         book.damaged(other, detail, _MENDED, 0)
+    return True

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from shardnode.node.identity import DirectoryInUse
 from shardnode.offline.verify import Verdict, verify
-from shardnode.offline.verify_shard import verify_shard
+from shardnode.offline.verify_shard import look_at_shard
 from shardnode.sim.checks import Checks
 from shardnode.sim.node import SimNode
 from shardnode.sim.runner import Plan, Run
@@ -24,7 +24,8 @@ LET_GO_S = 20.0
 
 
 def crashed_nodes(count: int, seed: int) -> Iterator[str]:
-    """So many directories of real nodes; what is wrong with each, empty when nothing is."""
+    """So many directories of real nodes; what is wrong with each, empty when nothing is. The state
+    is compared with what the log makes, too."""
     wrong: list[str] = []
 
     def look(data: Path) -> None:
@@ -51,7 +52,7 @@ def _verify_when_let_go(data: Path) -> Verdict:
     deadline = time.monotonic() + LET_GO_S
     while True:
         try:
-            return verify(data)
+            return verify(data, replay=True)
         except DirectoryInUse:
             if time.monotonic() > deadline:
                 raise
@@ -70,5 +71,5 @@ class _Looking(Checks):
         super().died(node)
         if not (node.damaged or node.files.flips or node.files.cut_short):
             book = Book()
-            verify_shard(node.files, node.settings.directory, book, state_is_in_files=False)
+            look_at_shard(node.files, node.settings.directory, book, state_is_in_files=False)
             self.wrong.append("; ".join(map(str, book.damage)))

@@ -129,3 +129,36 @@ def test_doctor_writes_lines_for_people(data: Path) -> None:
     assert done.returncode == 7
     assert b"PROBLEM  directory" in done.stdout
     assert "→ start with --shards 2".encode() in done.stdout
+
+
+def test_repair_says_what_it_would_do_and_does_it(data: Path) -> None:
+    flip(data / "shard-1" / "superblock.a", 20)
+    words = ("repair", str(data), "--quarantine", "shard-1/superblock.a")
+    done = run(*words, "--dry-run")
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"would set aside: shard-1/superblock.a\n" in done.stdout
+    assert run("verify", str(data)).returncode == 7
+    done = run(*words, "--json")
+    told = json.loads(done.stdout)
+    assert (done.returncode, told["done"], told["lost"]) == (0, True, None)
+    assert told["set_aside"] == ["shard-1/quarantine/superblock.a"]
+    assert run("verify", str(data)).returncode == 0
+
+
+def test_repair_of_what_is_sound_or_lost_for_good_is_refused(data: Path) -> None:
+    words = ("repair", str(data), "--quarantine", "shard-1/log/00000000000000000003.seg")
+    assert run(*words).returncode == 2
+    flip(data / "shard-1" / "log" / "00000000000000000003.seg", 300)
+    done = run(*words)
+    assert done.returncode == 2
+    assert b"go on without it: --accept-loss" in done.stderr
+    assert run(*words, "--accept-loss").returncode == 0
+    assert run("verify", str(data)).returncode == 0
+
+
+def test_repair_tells_what_else_is_damaged(data: Path) -> None:
+    flip(data / "shard-1" / "superblock.a", 20)
+    flip(data / "shard-0" / "superblock.a", 20)
+    done = run("repair", str(data), "--quarantine", "shard-1/superblock.a")
+    assert done.returncode == 7
+    assert b"still damaged: shard-0/superblock.a" in done.stdout

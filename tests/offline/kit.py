@@ -10,7 +10,7 @@ import msgpack
 from shardnode.node.identity import IDENTITY, Identity, encode_identity
 from shardnode.node.members import FILE as MEMBERS
 from shardnode.node.members import encode_members
-from shardnode.raft import RAFT_PARTITION, Entry
+from shardnode.raft import RAFT_PARTITION, Entry, Membership
 from shardnode.shard.effects import Effects, open_effects
 from shardnode.shard.entries import PARTITIONS_SET, encode_entry
 from shardnode.storage.files import RealFiles
@@ -42,6 +42,7 @@ class ShardWriter:
         self.snapshots = SnapshotStore(files, name)
         self.numbers: dict[int, int] = {}
         self.index = 0
+        self.membership = Membership.of([MEMBER]).encode()
 
     def add(self, partition: int, payload: bytes, *, apply: bool = True) -> int:
         """An entry: in the log, synced, and in effect."""
@@ -75,11 +76,12 @@ class ShardWriter:
         return self.add(namespace, encode_entry(self.index + 1, Kind.APPEND, body))
 
     def flush(self) -> None:
-        self.effects.flush(b"")
+        self.effects.flush(self.membership)
 
     def snapshot(self) -> None:
         chain = self.log.chain(self.index)
-        self.snapshots.write(self.index, 1, chain, b"", self.effects.snapshot())
+        self.flush()
+        self.snapshots.write(self.index, 1, chain, self.membership, self.effects.snapshot())
 
     def close(self, *, clean: bool = True) -> None:
         """Without `clean`, what was not flushed is in the log alone, as after a kill."""
@@ -109,14 +111,19 @@ class ShardWriter:
 
 def write_node(data: Path, shards: int = 2) -> Path:
     """A whole directory."""
-    data.mkdir()
-    (data / IDENTITY).write_bytes(encode_identity(Identity("main", 1, shards, 7)))
-    (data / MEMBERS).write_bytes(encode_members(3, {"1": "tcp://127.0.0.1:7400"}))
+    write_identity(data, shards)
     for number in range(shards):
         writer = ShardWriter(data, f"shard-{number}")
         writer.fill()
         writer.close()
     return data
+
+
+def write_identity(data: Path, shards: int = 2) -> None:
+    """The files beside the shards."""
+    data.mkdir()
+    (data / IDENTITY).write_bytes(encode_identity(Identity("main", 1, shards, 7)))
+    (data / MEMBERS).write_bytes(encode_members(3, {"1": "tcp://127.0.0.1:7400"}))
 
 
 def flip(path: Path, offset: int, mask: int = 0x10) -> None:
