@@ -143,7 +143,12 @@ def all_backups(store: Store) -> tuple[list[Manifest], list[Corrupt]]:
             found.append(decode_manifest(store.get(key), key))
         except Corrupt as error:
             wrong.append(error)
-    return sorted(found, key=lambda each: (each.ended_ms, each.id)), wrong
+    return sorted(found, key=_age), wrong
+
+
+def _age(manifest: Manifest) -> tuple[int, int, str]:
+    """Indexes never go back, as clocks may."""
+    return sum(cut.index for cut in manifest.cuts), manifest.ended_ms, manifest.id
 
 
 def newest_of(store: Store, owner: Owner) -> Manifest | None:
