@@ -7,7 +7,7 @@ secrets are those of the environment, as each store's own tools read them.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from shardnode.backup.store import missing
@@ -63,6 +63,10 @@ class ObjectStore:
 
     def settle(self) -> None:
         """An object is there when it was put."""
+
+    def alone(self) -> AbstractContextManager[None]:
+        """Objects are put whole, and equal names have equal content: two backups may meet there."""
+        return nullcontext()
 
     @contextmanager
     def _translated(self, key: str) -> Iterator[None]:

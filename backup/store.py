@@ -1,19 +1,24 @@
 """Where a backup goes and comes from: bytes by name, in a folder.
 
 The one rule: a name holds all of its bytes or does not exist. In a folder that is a temporary name,
-fsync, rename; `settle` makes the names themselves durable, before a manifest speaks of them.
+fsync, rename; `settle` makes the names themselves durable, before a manifest speaks of them. One
+backup at a time writes there, as far as the file system can tell.
 """
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Protocol
 
-from shardnode.wire.errors import NotFound
+from shardnode.wire.errors import Conflict, NotFound
 
 TEMPORARY = ".tmp"
+LOCK = "LOCK"
 
 SYNC_BYTES = 1 << 20
 """Synced at once: a node on the same disk, whose own fsyncs wait for ours, hardly notices so
@@ -42,6 +47,9 @@ class Store(Protocol):
     def settle(self) -> None:
         """Whatever was put so far outlives a crash."""
 
+    def alone(self) -> AbstractContextManager[None]:
+        """Nobody else writes meanwhile; raises `Conflict` if somebody does."""
+
 
 class FolderStore:
     """A destination in the file system."""
@@ -57,15 +65,14 @@ class FolderStore:
     def put(self, key: str, data: bytes) -> None:
         path = self._folder / key
         self._make(path.parent)
-        temporary = path.with_name(path.name + TEMPORARY)
+        temporary = path.with_name(f"{path.name}.{os.getpid()}{TEMPORARY}")
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
         try:
             for at in range(0, len(data), SYNC_BYTES):
                 view = memoryview(data)[at : at + SYNC_BYTES]
                 while view:
                     view = view[os.write(fd, view) :]
-                os.fdatasync(fd)
-            os.fsync(fd)
+                os.fsync(fd)
         finally:
             os.close(fd)
         os.rename(temporary, path)
@@ -85,7 +92,7 @@ class FolderStore:
         for folder, _, names in os.walk(self._folder / prefix):
             inside = Path(folder).relative_to(self._folder)
             for name in sorted(names):
-                if not name.endswith(TEMPORARY):
+                if name != LOCK and not name.endswith(TEMPORARY):
                     yield (inside / name).as_posix()
 
     def settle(self) -> None:
@@ -96,6 +103,32 @@ class FolderStore:
             finally:
                 os.close(fd)
         self._unsettled.clear()
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        self._make(self._folder)
+        fd = os.open(self._folder / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
+                    raise Conflict(
+                        f"{self.place}: expected nobody else to write there, found another backup"
+                        " under way; wait for it, or choose another destination"
+                    ) from None
+            else:
+                self._sweep()
+            yield
+        finally:
+            os.close(fd)
+
+    def _sweep(self) -> None:
+        """Remove what processes left that were killed while they wrote."""
+        for folder, _, names in os.walk(self._folder):
+            for name in names:
+                if name.endswith(TEMPORARY):
+                    os.unlink(os.path.join(folder, name))
 
     def _make(self, folder: Path) -> None:
         for each in reversed([folder, *folder.parents]):

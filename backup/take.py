@@ -91,18 +91,25 @@ def take_backup(
     clocks: Clocks = Clocks(),
 ) -> Taken:
     """Back up every shard; the manifest is there when this returns."""
+    with store.alone():
+        return _take(store, reader, options, progress or Progress(), clocks)
+
+
+def _take(
+    store: Store, reader: BulkReader, options: TakeOptions, progress: Progress, clocks: Clocks
+) -> Taken:
     begun, begun_at = clocks.wall(), clocks.monotonic()
     topology = reader.topology()
     owner = Owner(topology.cluster, topology.cluster_id, topology.table.shards)
     claim(store, owner)
-    previous = newest_of(store, owner)
-    work = _Work(store, reader, options, progress or Progress(), clocks, previous)
+    work = _Work(store, reader, options, progress, clocks, newest_of(store, owner))
     try:
         cuts = work.run()
-    finally:
+    except Exception:  # an interrupt ends at once: leases end by themselves
         work.let_go()
-    ended = clocks.wall()
-    manifest = _manifest(topology, owner, reader.node_id(), cuts, begun, ended)
+        raise
+    work.let_go()
+    manifest = _manifest(topology, owner, reader.node_id(), cuts, begun, clocks.wall())
     store.settle()
     store.put(manifest_key(manifest.id), encode_manifest(manifest))
     store.settle()
@@ -143,7 +150,12 @@ def all_backups(store: Store) -> tuple[list[Manifest], list[Corrupt]]:
             found.append(decode_manifest(store.get(key), key))
         except Corrupt as error:
             wrong.append(error)
-    return sorted(found, key=lambda each: (each.ended_ms, each.id)), wrong
+    return sorted(found, key=_age), wrong
+
+
+def _age(manifest: Manifest) -> tuple[int, int, str]:
+    """Indexes never go back, as clocks may."""
+    return sum(cut.index for cut in manifest.cuts), manifest.ended_ms, manifest.id
 
 
 def newest_of(store: Store, owner: Owner) -> Manifest | None:

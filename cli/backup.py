@@ -101,11 +101,11 @@ def command(dest: str, rate: int, full: bool) -> None:
         with output.transfer("backup") as shown:
             progress = Progress(shown.say, shown.advance)
             taken = take_backup(store, reader, TakeOptions(rate, full), progress)
-    except BaseException:
+    except Exception:
         output.note(INTERRUPTED)
-        raise
-    finally:
         reader.finish()
+        raise
+    reader.finish()
     _tell(taken, store.place)
 
 

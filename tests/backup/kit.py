@@ -156,6 +156,14 @@ class Shard:
         for number in list(cuts._cuts):
             cuts._close(number)
 
+    def revoke(self) -> None:
+        """The log has outgrown its bound while somebody reads it."""
+        cuts = self.counter.service.cuts
+        if len(cuts):
+            cuts._revoke()
+            cuts._keep_log()
+            self.cut_log()
+
     def close(self) -> None:
         self.counter.effects.close()
 

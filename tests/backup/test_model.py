@@ -70,6 +70,8 @@ class Story:
             self.source.shards[shard].crash()
         elif chance < 0.36:
             raise Unavailable("nobody answers")
+        elif chance < 0.38:
+            self.source.shards[shard].revoke()
 
     def back_up(self) -> None:
         self.source.meddle = self._meddle

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from shardnode.backup.store import FolderStore, Store, open_store
-from shardnode.wire.errors import InvalidRequest, NotFound, Unavailable
+from shardnode.wire.errors import Conflict, InvalidRequest, NotFound, Unavailable
 
 
 def object_store() -> Store:
@@ -54,6 +54,20 @@ def test_a_name_in_a_folder_comes_after_its_content(
         store.put("k", b"new content")
     assert store.get("k") == b"old"
     assert [*store.list("")] == ["k"], "what was begun is no name"
+
+
+def test_one_backup_at_a_time_writes_to_a_folder(tmp_path: Path) -> None:
+    store, other = FolderStore(tmp_path / "b"), FolderStore(tmp_path / "b")
+    with store.alone():
+        store.put("k", b"v")
+        with pytest.raises(Conflict, match="another backup under way"), other.alone():
+            pass
+        assert [*store.list("")] == ["k"]
+    (tmp_path / "b" / "k.99.tmp").write_bytes(b"left by one that was killed")
+    with other.alone():
+        assert sorted(os.listdir(tmp_path / "b")) == ["LOCK", "k"]
+    with object_store().alone():
+        pass
 
 
 def test_a_word_of_the_command_line_is_a_folder_or_a_url(tmp_path: Path) -> None:

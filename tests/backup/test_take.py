@@ -61,6 +61,26 @@ def test_a_second_backup_copies_the_log_since_the_first(source: Source, tmp_path
     assert check_backups(store).problems == []
 
 
+def test_an_object_store_does_as_well(source: Source, tmp_path: Path) -> None:
+    obstore = pytest.importorskip("obstore")
+    from shardnode.backup.objects import ObjectStore
+
+    store = ObjectStore("memory:///main", obstore.store.MemoryStore())
+    for shard in source.shards:
+        fill(shard)
+        shard.cut_log()
+    first = take(source, store)
+    source.shards[0].put({source.shards[0].keys(1)[0]: b"new"})
+    second = take(source, store, TakeOptions(full=True))
+    assert second.moved.reused > 20_000
+    assert [each.id for each in all_backups(store)[0]] == [first.manifest.id, second.manifest.id]
+    _, opened = restored(store, tmp_path / "r")
+    check_equal(source, second.manifest, opened)
+    for each in opened:
+        each.close()
+    assert check_backups(store).problems == []
+
+
 def test_a_full_backup_reuses_files_that_are_the_same(source: Source, tmp_path: Path) -> None:
     store = folder_store(tmp_path)
     for shard in source.shards:
