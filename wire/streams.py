@@ -99,7 +99,8 @@ class Append(Body):
     count: Annotated[int, Int("batch_messages_max", low=1)]
     """How many messages the batch has, so that offsets are given without looking into it."""
     batch: Annotated[bytes, Bytes("batch_bytes_max", length_min=1)]
-    """A `MessageBatch`, encoded, or one zstd frame of it."""
+    """A `MessageBatch`, encoded, or one zstd frame of it. The shard refuses what does not begin as
+    one of `count` messages does, or a frame that names no size; the rest readers check."""
     producer: Annotated[bytes, Bytes("name_bytes_max")] = b""
     """Who appends, over restarts and sessions; empty: nobody in particular."""
     producer_sequence: Number = 0

@@ -366,3 +366,40 @@ def test_whatever_happens_each_partition_is_given_out_without_gap_or_repeat(
                 expected[message.partition] += 1
         for each in state.assignment:
             assert state.of(each).position == expected[each]
+
+
+def with_one_that_nobody_can_read() -> MessagesFound:
+    """Offsets 0 to 1 are sound, 2 to 4 are not, 5 is."""
+    found = page(0, 2, 3, 1)
+    return MessagesFound(
+        found.base_offsets,
+        found.counts,
+        found.timestamps_ms,
+        [found.batches[0], found.batches[1][:-1], found.batches[2]],
+        found.next,
+        found.first,
+        found.end,
+    )
+
+
+def test_batch_that_nobody_can_read_is_met_again_until_somebody_seeks() -> None:
+    state = holding(0)
+    for _ in range(2):
+        end(fetched(state)[0], with_one_that_nobody_can_read())
+        state.absorb()
+        if state.of(0).position == 0:
+            assert places(state.take(2, NOW)) == [(0, 0), (0, 1)]
+        with pytest.raises(Corrupt, match=r"the 3 messages from offset 2 .* go on at offset 5"):
+            state.take(10, NOW)
+        assert state.of(0).position == 2, "nothing is passed over without a word"
+    state.seek(0, 5)
+    end(fetched(state)[0], page(5, 1))
+    state.absorb()
+    assert places(state.take(10, NOW)) == [(0, 5)]
+
+
+def test_who_skips_what_is_lost_skips_what_nobody_can_read() -> None:
+    state = holding(0, on_lost="skip")
+    end(fetched(state)[0], with_one_that_nobody_can_read())
+    state.absorb()
+    assert places(state.take(10, NOW)) == [(0, 0), (0, 1), (0, 5)]
