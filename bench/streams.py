@@ -3,8 +3,9 @@
     .venv/bin/python -P -m shardnode.bench.streams [--seconds N] [--only WORD]
 
     append      100 B messages, 1,000 a batch, 2 shards, against redis-benchmark XADD -P 100 with
-                appendfsync always
-    read        1,000 messages a call, against redis-py XREAD COUNT 1000
+                appendfsync always, for about as long: on one stream, and on as many as there are
+                partitions
+    read        a consumer of 8 partitions, 1,000 messages a poll, against redis-py XREAD COUNT 1000
     fair        8 producers and 8 consumers at once on 8 partitions: the slowest against the fastest
     many        1,000 partitions on one node: start, idle CPU and memory above an empty node
 
@@ -38,8 +39,8 @@ BATCH = 1_000
 VALUE = b"v" * 100
 PARTITIONS = 8
 MANY = 1_000
-IN_FLIGHT = 4
-"""Batches that one load process has under way: as many as hide the way there and back."""
+IN_FLIGHT = 32
+"""Batches that the load process has under way; redis-benchmark has 5,000 messages."""
 
 
 @contextmanager
@@ -104,22 +105,35 @@ async def _append_all(address: str, partitions: list[int], seconds: float, sink:
         sink.send((done, time.perf_counter() - begin))
 
 
-def _read(address: str, partitions: list[int], seconds: float, sink: Any) -> None:
-    """Pages of these partitions, from the first message to the last and again."""
+def _read(address: str, seconds: float, sink: Any) -> None:
+    """Everything, page by page: of one partition after the other, from the first to the last."""
     with Client(address) as db:
         topic = db.topic(TOPIC)
-        for partition in partitions:
-            topic.read(partition, 0, max_messages=1)
+        ends = [bounds.end for bounds in topic.all_bounds()]
         sink.send("ready")
         sink.recv()
-        begin, done, turn = time.perf_counter(), 0, 0
-        offsets = dict.fromkeys(partitions, 0)
+        begin, done, offset, partition = time.perf_counter(), 0, 0, 0
         while time.perf_counter() - begin < seconds:
-            partition = partitions[turn % len(partitions)]
-            page = topic.read(partition, offsets[partition], max_messages=BATCH)
+            page = topic.read(partition, offset, max_messages=BATCH)
             done += len(page)
-            offsets[partition] = page[-1].offset + 1 if page else 0
-            turn += 1
+            offset += len(page)
+            if offset >= ends[partition]:
+                offset, partition = 0, (partition + 1) % len(ends)
+        sink.send((done, time.perf_counter() - begin))
+
+
+def _consume(address: str, seconds: float, sink: Any) -> None:
+    """The same through a consumer."""
+    with Client(address) as db, db.topic(TOPIC).consumer() as consumer:
+        consumer.poll(5)
+        sink.send("ready")
+        sink.recv()
+        begin, done = time.perf_counter(), 0
+        while time.perf_counter() - begin < seconds:
+            done += len(consumer.poll(1, BATCH))
+            if consumer.is_at_end:
+                for partition in consumer.assignment:
+                    consumer.seek(partition, 0)
         sink.send((done, time.perf_counter() - begin))
 
 
@@ -151,25 +165,39 @@ def bench_rates(table: Table, seconds: float) -> None:
     with node(2) as address:
         with Client(address) as db:
             db.create_topic(TOPIC, PARTITIONS)
-        halves = [[*range(0, PARTITIONS, 2)], [*range(1, PARTITIONS, 2)]]
-        appended = rate_of(_together(_append, [(address, half, seconds) for half in halves]))
-        table.row("append", appended, "messages/s", processes=2, in_flight=PARTITIONS)
-        read = rate_of(_together(_read, [(address, halves[0], seconds)]))
-        table.row("read", read, "messages/s", processes=1)
+        places = [number % PARTITIONS for number in range(IN_FLIGHT)]
+        appended = rate_of(_together(_append, [(address, places, seconds)]))
+        table.row("append", appended, "messages/s", in_flight=IN_FLIGHT)
+        paged = rate_of(_together(_read, [(address, seconds)]))
+        table.row("read page by page", paged, "messages/s")
+        read = rate_of(_together(_consume, [(address, seconds)]))
+        table.row("read by a consumer", read, "messages/s")
     try:
-        with folder() as place, peers.redis(place, rewrites=False) as port:
-            added = peers.redis_benchmark_command(
-                port, ["XADD", "s", "*", "f", VALUE.decode()], requests=2_000_000, pipeline=100
-            )
-            table.ratio("append against XADD -P 100", appended, added, 10.0, "redis-benchmark")
-            count = 1_000_000
-            import redis
-
-            redis.Redis(port=port).xtrim("s", maxlen=count, approximate=False)
-            theirs = rate_of(_together(_xread, [(port, count, seconds)]))
-            table.ratio("read against XREAD COUNT 1000", read, theirs, 8.0, "redis-py")
+        streams = _xadd_rate("s:__rand_int__", seconds, "-r", str(PARTITIONS))
+        table.ratio("append against XADD -P 100, 8 streams", appended, streams, 0, "Redis")
+        single = _xadd_rate("s", seconds)
+        table.ratio("append against XADD -P 100", appended, single, 10.0, "redis-benchmark")
+        theirs = _xread_rate(seconds)
+        table.ratio("read page by page against XREAD COUNT 1000", paged, theirs, 0, "redis-py")
+        table.ratio("read against XREAD COUNT 1000", read, theirs, 8.0, "redis-py")
     except (Missing, ImportError) as why:
         table.skipped("append and read against Redis", why)
+
+
+def _xadd_rate(key: str, seconds: float, *options: str) -> float:
+    """About so many seconds of XADD to a Redis of its own, set as it is but for the fsync."""
+    words = [*options, "XADD", key, "*", "f", VALUE.decode()]
+    with folder() as place, peers.redis(place) as port:
+        first = peers.redis_benchmark_command(port, words, requests=200_000, pipeline=100)
+        requests = int(first * seconds)
+        return peers.redis_benchmark_command(port, words, requests=requests, pipeline=100)
+
+
+def _xread_rate(seconds: float, count: int = 1_000_000) -> float:
+    words = ["XADD", "s", "*", "f", VALUE.decode()]
+    with folder() as place, peers.redis(place) as port:
+        peers.redis_benchmark_command(port, words, requests=count, pipeline=100)
+        return rate_of(_together(_xread, [(port, count, seconds)]))
 
 
 async def _produce_and_count(address: str, seconds: float, sink: Any) -> None:
