@@ -37,6 +37,9 @@ from shardnode.wire.errors import (
 FRESH_BYTES = 64 << 20
 """A snapshot with more log behind it is too old to begin with: a restore would redo all of that."""
 
+CHUNKS_MAX = 500
+"""Of one shard in a manifest: many small backups are followed by one that puts them together."""
+
 ASK_AGAIN_S = 0.2
 RENEW_EVERY_S = LEASE_MS / 3_000
 PATIENCE_S = 60.0
@@ -90,6 +93,8 @@ class ShardCopy:
         self.through_ms = previous.through_ms if previous is not None else 0
         self._held_after = previous.start.index if previous is not None else 0
         """The log is stored from behind this index."""
+        if len(self.log) > CHUNKS_MAX:
+            self._held_after = 1 << 64  # all of it again, in one piece
         self._previous_index = previous.index if previous is not None else 0
         self._store = store
         self._reader = reader
@@ -255,6 +260,8 @@ class ShardCopy:
             self.log = []
         elif start.index >= self._held_after:
             return self.position
+        else:
+            self.log = []  # what comes now has all of it
         self._held_after = start.index
         return start
 

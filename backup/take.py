@@ -16,10 +16,12 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from shardnode import __version__
+from shardnode.backup import copying
 from shardnode.backup.copying import Moved, ShardCopy
 from shardnode.backup.format import (
     BACKUPS,
@@ -159,9 +161,13 @@ def _age(manifest: Manifest) -> tuple[int, int, str]:
 
 
 def newest_of(store: Store, owner: Owner) -> Manifest | None:
-    """The newest complete backup, to go on from."""
-    found, _ = all_backups(store)
-    return next((each for each in reversed(found) if each.owner == owner), None)
+    """A complete backup to go on from: the newest one whose manifest is sound."""
+    for key in sorted(filter(backup_of, store.list(BACKUPS)), reverse=True):
+        with suppress(Corrupt):
+            found = decode_manifest(store.get(key), key)
+            if found.owner == owner:
+                return found
+    return None
 
 
 def needs_base(previous: ShardCut | None) -> bool:
@@ -171,7 +177,8 @@ def needs_base(previous: ShardCut | None) -> bool:
     start = previous.start.index
     log_bytes = sum(chunk.size for chunk in previous.log if chunk.last > start)
     base_bytes = previous.base.size if previous.base is not None else 0
-    return log_bytes > max(LOG_BYTES_MAX, LOG_SHARE_MAX * base_bytes)
+    is_long = log_bytes > max(LOG_BYTES_MAX, LOG_SHARE_MAX * base_bytes)
+    return is_long or len(previous.log) > copying.CHUNKS_MAX
 
 
 class _Work:

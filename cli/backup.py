@@ -78,7 +78,7 @@ class WithVerbs(click.Command):
 @click.option(
     "--rate",
     type=Rate(),
-    default="50MB",
+    default="30MB",
     show_default=True,
     help="Copy at most so much a second.",
 )

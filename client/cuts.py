@@ -171,9 +171,12 @@ class CutReader:
         """The node that answers."""
         return self._run(operations.status()).node_id
 
-    def open(self, shard: int, ask: CutOpen) -> Cut | CutOpened:
-        """A cut; a bare answer says that there is none yet."""
-        call: OneRequest[CutOpened] = OneRequest(Kind.CUT_OPEN, ask.encode(), _same, shard=shard)
+    def open(self, shard: int, ask: CutOpen, node: int = 0) -> Cut | CutOpened:
+        """A cut; a bare answer says that there is none yet. `node`: whose replica is to open it, if
+        it may be stale; else that of the leader does."""
+        call: OneRequest[CutOpened] = OneRequest(
+            Kind.CUT_OPEN, ask.encode(), _same, shard=shard, node=node
+        )
         opened = self._run(call)
         return Cut(shard, opened) if opened.cut else opened
 

@@ -176,6 +176,7 @@ class Source:
         self.meddle: Callable[[int], None] = lambda _: None
         self.requests = 0
         self.piece_bytes = 3_000
+        self.passed_s = 0.0
         self.namespaces: list[int] = []
 
     def __enter__(self) -> Source:
@@ -261,18 +262,18 @@ class Time:
 
     def __init__(self, source: Source) -> None:
         self._source = source
-        self._passed = 0.0
+        source.passed_s += 1
 
     def sleep(self, seconds: float) -> None:
-        self._passed += seconds
+        self._source.passed_s += seconds
         self._source.pass_time(int(seconds * 1_000))
 
     def monotonic(self) -> float:
-        self._passed += 0.001
-        return self._passed
+        self._source.passed_s += 0.001
+        return self._source.passed_s
 
     def wall(self) -> datetime:
-        return datetime.fromtimestamp(WALL_MS / 1_000 + self._passed, UTC)
+        return datetime.fromtimestamp(WALL_MS / 1_000 + self._source.passed_s, UTC)
 
 
 def take(source: Source, store: Store, options: TakeOptions = TakeOptions()) -> Taken:  # noqa: B008

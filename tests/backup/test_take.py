@@ -19,7 +19,16 @@ from shardnode.backup.take import TakeOptions, all_backups
 from shardnode.client.cuts import Cut
 from shardnode.wire.cuts import CutOpen, CutOpened
 from shardnode.wire.errors import Conflict, Corrupt, NotFound, Unavailable
-from tests.backup.kit import CLUSTER, Shard, Source, check_equal, folder_store, restored, take
+from tests.backup.kit import (
+    CLUSTER,
+    Shard,
+    Source,
+    check_equal,
+    check_shard,
+    folder_store,
+    restored,
+    take,
+)
 
 
 @pytest.fixture
@@ -113,6 +122,28 @@ def test_a_new_base_is_taken_when_much_log_has_gathered(
     third = take(source, store).manifest.cuts[0]
     assert second.base is None or third.base is not None
     assert third.base is not None
+
+
+def test_many_small_backups_are_put_together(
+    source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(copying, "CHUNKS_MAX", 5)
+    store = folder_store(tmp_path)
+    counts = []
+    for number in range(20):
+        for shard in source.shards:
+            shard.put({shard.keys(1)[0]: b"%d" % number})
+        taken = take(source, store)
+        counts.append(len(taken.manifest.cuts[0].log))
+    assert max(counts) <= 7
+    assert counts.count(1) >= 3, "now and then all of it is one"
+    first = all_backups(store)[0][0].cuts[0].index
+    for index in range(first, taken.manifest.cuts[0].index + 1, 3):
+        options = RestoreOptions(to_index={0: index})
+        _, opened = restored(store, tmp_path / f"r{index}", options)
+        check_shard(source.shards[0], opened[0], index)
+        for each in opened:
+            each.close()
 
 
 def test_an_interrupted_backup_goes_on_with_what_it_had(source: Source, tmp_path: Path) -> None:
