@@ -65,3 +65,7 @@ def _fill_more(db: Client) -> None:
     """Keys are written again, so that pages of LMDB become free and are used again."""
     for number in range(30):
         db.put_many({b"key/%d/%d" % (number, each): b"again %d" % each for each in range(0, 60, 3)})
+    with db.topic(TOPIC).consumer(group="readers", start="earliest") as consumer:
+        messages = consumer.poll(timeout=10.0)
+        assert messages, "a group found nothing to read"
+        consumer.commit(messages[-1])

@@ -89,7 +89,7 @@ def test_what_is_kept_beside_the_keys_is_compared(made: Path, name: str) -> None
         "streams": [*blob[:-1], [[*row[:1], {"other": 1}, *row[2:]] for row in blob[-1]]]
         if name == "streams"
         else [],
-        "effects": [*blob[:-1], 4711],
+        "effects": [*blob[:3], 4711, *blob[4:]],
     }[name]
     write(made, b"blobs", name.encode(), seal(name, msgpack.packb(changed)))
     (finding,) = replayed(made).damage
