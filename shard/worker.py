@@ -44,8 +44,9 @@ from shardnode.wire.frames import return_address
 from shardnode.wire.placement import PlacementTable, split_member_id
 from shardnode.wire.routing import LEGACY_SHARD
 
-IDLE_MS = 50
-"""How long the loop sleeps when nothing happens: a fraction of a heartbeat between members."""
+IDLE_MS = 100
+"""How long the loop sleeps when nothing happens; what consensus has due sooner wakes it. Keys
+expire within half a second, and nothing else that waits for the loop to look is in more haste."""
 
 LINGER_MS = 2
 """… and at a follower that has something left to apply."""
