@@ -39,8 +39,10 @@ BATCH = 1_000
 VALUE = b"v" * 100
 PARTITIONS = 8
 MANY = 1_000
-IN_FLIGHT = 32
-"""Batches that the load process has under way; redis-benchmark has 5,000 messages."""
+LOADS = 2
+IN_FLIGHT = 64
+"""Batches that each of the load processes has under way: the more there are, the more of them share
+an fsync. redis-benchmark has 50 clients with 100 messages each."""
 
 
 @contextmanager
@@ -166,8 +168,8 @@ def bench_rates(table: Table, seconds: float) -> None:
         with Client(address) as db:
             db.create_topic(TOPIC, PARTITIONS)
         places = [number % PARTITIONS for number in range(IN_FLIGHT)]
-        appended = rate_of(_together(_append, [(address, places, seconds)]))
-        table.row("append", appended, "messages/s", in_flight=IN_FLIGHT)
+        appended = rate_of(_together(_append, [(address, places, seconds)] * LOADS))
+        table.row("append", appended, "messages/s", processes=LOADS, in_flight=IN_FLIGHT)
         paged = rate_of(_together(_read, [(address, seconds)]))
         table.row("read page by page", paged, "messages/s")
         read = rate_of(_together(_consume, [(address, seconds)]))
