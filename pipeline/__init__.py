@@ -16,7 +16,7 @@ rule: it never opens a live store; what a frame reads is a cut that does not cha
     writes, write_*      rows to keys and topics, each once
     placement            slot and shard of a key as expressions of the JVM
     jobs                 what `shardnode job run` does
-    java, session        finding what Spark needs
+    java, spark          finding what Spark needs
 
 Importing this costs nothing: pyspark and pyarrow are loaded when they are first needed.
 """
@@ -28,13 +28,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from shardnode.pipeline.placement import by_shard as by_shard
-    from shardnode.pipeline.session import register as register
-    from shardnode.pipeline.session import session as session
+    from shardnode.pipeline.spark import register as register
+    from shardnode.pipeline.spark import session as session
 
 __all__ = ["by_shard", "register", "session"]
 
 
-_HOMES = {"by_shard": "placement", "register": "session", "session": "session"}
+_HOMES = {"by_shard": "placement", "register": "spark", "session": "spark"}
 
 
 def __getattr__(name: str) -> Any:

@@ -152,9 +152,7 @@ def _names(given: Mapping[str, str]) -> dict[str, str]:
 def _agree(options: Options, said: frozenset[str]) -> None:
     """What cannot go together."""
     if options.path is not None and "connect" in said:
-        raise InvalidRequest(
-            "expected connect, a running node, or path, its files; not both"
-        )
+        raise InvalidRequest("expected connect, a running node, or path, its files; not both")
     if options.topic is not None and options.changes:
         raise InvalidRequest("expected topic, or changes, which are those of keys; not both")
     of_keys = said & {"prefix", "start", "end"}

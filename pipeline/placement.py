@@ -44,12 +44,18 @@ def shard_of(key: Column | str, table: PlacementTable | int) -> Column:
 def by_shard(
     df: DataFrame, table: PlacementTable | int, *, key: str = "key", partitions: int = 0
 ) -> DataFrame:
-    """The rows with all keys of a shard together, in the order of keys within each partition, which
-    makes a task that is run again write the very same requests. At least one partition a shard."""
+    """The rows with those of one shard together, in at least one Spark partition for each shard, or
+    about `partitions` in all. They are in the order of keys there, so that a task that is run again
+    writes the very same requests."""
     from pyspark.sql import functions as f
 
     shards = table if isinstance(table, int) else table.shards
-    count = max(partitions, shards)
-    shard = shard_of(key, table)
-    spread = f.pmod(f.xxhash64(f.col(key).cast("binary")), f.lit(max(1, count // shards)))
-    return df.repartition(count, shard, spread).sortWithinPartitions(key)
+    each = max(1, partitions // shards)
+    part = shard_of(key, table) * f.lit(each)
+    if each > 1:
+        part += f.pmod(f.xxhash64(f.col(key).cast("binary")), f.lit(each)).cast("int")
+    if hasattr(df, "repartitionById"):  # from Spark 4.1
+        placed = df.repartitionById(shards * each, part)
+    else:
+        placed = df.repartition(shards * each, part)
+    return placed.sortWithinPartitions(key)
