@@ -171,7 +171,7 @@ class Copies:
     def look_at(self, snapshot: int) -> None:
         """Somebody could not use it. When it is bad on our disk, make another to offer."""
         replica = self._replica
-        meta = next((meta for meta in replica.snapshots.list() if meta.id == snapshot), None)
+        meta = replica.snapshots.find(snapshot)
         if meta is None:
             return
         try:

@@ -15,6 +15,7 @@ that lost its cut to a restart, or to another leader, goes on with what it has.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -100,6 +101,7 @@ class Cuts:
         self, settings: WorkerSettings, replica: Replica, effects: Effects, counters: Counter[str]
     ) -> None:
         self._node = settings.node
+        self._root = os.path.dirname(os.path.abspath(settings.directory))
         self._replica = replica
         self._effects = effects
         self._counters = counters
@@ -125,6 +127,8 @@ class Cuts:
                 limit=CUTS_MAX,
             )
         try:
+            if ask.snapshot_id:
+                return self._again(ask, now_ms, stamp_ms)
             after = self._history_at(ask)
             if not ask.snapshot:
                 return self._begin(ask, now_ms, stamp_ms, None, after or self._origin())
@@ -137,6 +141,23 @@ class Cuts:
         if after is not None and after.index < position.index:
             position = after
         return self._begin(ask, now_ms, stamp_ms, meta, position)
+
+    def _again(self, ask: CutOpen, now_ms: int, stamp_ms: int) -> CutOpened:
+        """The snapshot of a reader that lost its cut."""
+        meta = self._replica.snapshots.find(ask.snapshot_id)
+        if meta is None:
+            raise NotFound(
+                f"snapshot {ask.snapshot_id:016x} is not on node {self._node} any more: nobody held"
+                " it; open a cut of now"
+            )
+        opened = self._begin(ask, now_ms, stamp_ms, meta, self._here())
+        self._cuts[opened.cut].log_from = GONE
+        self._keep_log()
+        return opened
+
+    def _here(self) -> Anchor:
+        index, log = self._replica.machine.applied_index, self._replica.log
+        return Anchor(index, log.term(index), log.chain(index))
 
     def _history_at(self, ask: CutOpen) -> Anchor | None:
         """Where the reader's log ends, if ours reaches back to there."""
@@ -195,7 +216,7 @@ class Cuts:
         return CutOpened(
             cut=0,
             node=self._node,
-            index=0,
+            index=self._replica.machine.applied_index,
             chain=0,
             through_ms=0,
             snapshot=0,
@@ -246,7 +267,14 @@ class Cuts:
             log_bytes=log.bytes_after(position.index),
             snapshot_min=meta.index if meta is not None else 0,
             note="",
+            directory=self._directory_of(meta),
         )
+
+    def _directory_of(self, meta: SnapshotMeta | None) -> str:
+        if meta is None or not self._root:
+            return ""
+        path = os.path.join(self._root, self._replica.snapshots.path_of(meta))
+        return path if len(os.fsencode(path)) <= limits.path_bytes_max else ""
 
     def _through_ms(self, ask: CutOpen, index: int, stamp_ms: int) -> int:
         """Stamps never go back: whatever is not in the cut is stamped with that of the next entry
@@ -323,7 +351,7 @@ class Cuts:
     def _keep(self, cut: _Cut, ask: CutKeep, now_ms: int) -> CutKept:
         cut.until_ms = now_ms + ask.lease_ms
         if ask.log_from > cut.log_from:
-            cut.log_from = ask.log_from
+            cut.log_from = min(ask.log_from, GONE)
             self._keep_log()
         return CutKept(ask.lease_ms)
 
