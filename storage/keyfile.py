@@ -42,6 +42,7 @@ _BEGIN = FILE_MAGIC.ljust(16, b"\0")
 _HEAD = Struct("<4sIIIQ8x")
 _COUNTS = Struct("<4sIII")
 _ROW = Struct("<QIH")
+_PAIR = Struct("<II")
 _NUMBERS = Struct("<QQQQ")
 _TRAILER = Struct("<32sQ8s")
 HEAD_BYTES = _HEAD.size
@@ -86,6 +87,22 @@ class Block(NamedTuple):
     def key_list(self) -> list[bytes]:
         """The keys as bytes."""
         return _cut(self.key_bytes, self.key_offsets)
+
+    def key(self, place: int) -> bytes:
+        """One key."""
+        begin, end = _PAIR.unpack_from(self.key_offsets, 4 * place)
+        return bytes(self.key_bytes[begin:end])
+
+    def kept(self, place: int) -> bytes:
+        """What is kept of one key."""
+        stamps = (self.checksums, self.versions, self.expiries)
+        head = b"".join(bytes(column[8 * place : 8 * place + 8])[::-1] for column in stamps)
+        begin, end = _PAIR.unpack_from(self.value_offsets, 4 * place)
+        return head + bytes(self.value_bytes[begin:end])
+
+    def lower_bound(self, key: bytes) -> int:
+        """The place of the first key that is not below this one."""
+        return bisect_left(range(self.keys), key, key=self.key)
 
     def items(self) -> list[Item]:
         """Keys, and what is kept of each."""

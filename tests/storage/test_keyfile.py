@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from array import array
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 
 import pytest
@@ -23,6 +24,7 @@ from shardnode.storage.keyfile import (
     read_index,
     unpack_keys,
 )
+from shardnode.storage.keyfile_reader import KeyFile
 
 
 def slots_of(keys: Sequence[bytes]) -> array[int]:
@@ -135,3 +137,34 @@ def test_a_file_that_ends_early_is_no_file(end: int) -> None:
 def test_a_file_of_another_version_is_named_as_one() -> None:
     with pytest.raises(SnapshotCorrupt, match="begin with"):
         list(unpack_keys([b"\0\0\0\x10" + bytes(100)]))
+
+
+def test_keys_and_rows_are_found_as_in_a_sorted_list() -> None:
+    items = items_of(25_000, 100, seed=3)
+    data = packed(items)
+    file = KeyFile(lambda offset, size: data[offset : offset + size], len(data))
+    keys = [key for key, _ in items]
+    assert file.rows == len(items)
+    draw = random.Random(5)
+    wanted = [b"", b"\xff" * 40, keys[0], keys[-1], *(ref.first for ref in file.blocks)]
+    wanted += draw.choices(keys, k=300) + [key + b"\0" for key in draw.choices(keys, k=300)]
+    known = dict(items)
+    for key in wanted:
+        row = bisect_left(keys, key)
+        assert file.row_of(key) == row
+        assert file.get(key) == known.get(key)
+        if row < len(keys):
+            assert file.key_at(row) == keys[row]
+    assert file.get_many(wanted) == [known.get(key) for key in wanted]
+    for begin, end in ((0, 0), (0, 1), (5, len(items)), (9_000, 9_001)):
+        numbers = list(file.block_numbers(begin, end))
+        rows = [row for n in numbers for row in range(file.starts[n], file.starts[n + 1])]
+        assert set(range(begin, end)) <= set(rows)
+        assert len(numbers) <= 1 or file.starts[numbers[1]] > begin
+
+
+def test_an_empty_file_has_no_rows() -> None:
+    data = packed([])
+    file = KeyFile(lambda offset, size: data[offset : offset + size], len(data))
+    assert (file.rows, file.row_of(b"k"), file.get(b"k")) == (0, 0, None)
+    assert list(file.block_numbers(0, 0)) == []
