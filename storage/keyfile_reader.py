@@ -93,6 +93,13 @@ class KeyFile:
         if begin < end:
             yield from range(self.block_of_row(begin), self.block_of_row(end - 1) + 1)
 
+    def extent(self, begin: int, end: int) -> tuple[int, int]:
+        """Where the blocks of these rows begin and end in the file."""
+        if begin >= end:
+            return 0, 0
+        last = self.blocks[self.block_of_row(end - 1)]
+        return self.blocks[self.block_of_row(begin)].offset, last.offset + last.size
+
     def _block_of(self, key: bytes) -> int:
         """The only block that can have it; -1 when it is below the first."""
         return bisect_right(self._firsts, key) - 1
