@@ -25,7 +25,7 @@ def block_batch(block: Block, shard: int, schema: pa.Schema) -> pa.RecordBatch:
     return record_batch(
         schema,
         {
-            "key": lambda: _binary(block.keys, block.key_offsets, block.key_bytes),
+            "key": lambda: keys_of_block(block),
             "value": lambda: _binary(block.keys, block.value_offsets, block.value_bytes),
             "version": lambda: _numbers(pa.int64(), block.keys, block.versions),
             "expires_at": lambda: _times(_numbers(pa.int64(), block.keys, block.expiries)),
@@ -52,13 +52,14 @@ def item_batch(
     return record_batch(schema, columns)
 
 
-def without(batch: pa.RecordBatch, rows: Sequence[int]) -> pa.RecordBatch:
-    """The batch less some of its rows."""
-    shown = bytearray(b"\1" * batch.num_rows)
-    for row in rows:
-        shown[row] = 0
-    mask = pa.Array.from_buffers(pa.uint8(), len(shown), [None, pa.py_buffer(shown)])
-    return batch.filter(mask.cast(pa.bool_()))
+def without(batch: pa.RecordBatch, keys: pa.Array, hidden: Sequence[bytes]) -> pa.RecordBatch:
+    """The batch less the rows of some of its `keys`, which are a column beside it."""
+    return batch.filter(pc.invert(pc.is_in(keys, value_set=pa.array(hidden, _BINARY))))
+
+
+def keys_of_block(block: Block) -> pa.Array:
+    """The column of keys."""
+    return _binary(block.keys, block.key_offsets, block.key_bytes)
 
 
 def _binary(count: int, offsets: memoryview, data: memoryview) -> pa.Array:

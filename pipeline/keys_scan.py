@@ -10,7 +10,6 @@ the same frame, and gives wrong counts. `prefix`, `start` and `end` say what to 
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from shardnode.client.cuts import CutReader
-from shardnode.pipeline.keys_columns import block_batch, item_batch, without
+from shardnode.pipeline.keys_columns import block_batch, item_batch, keys_of_block, without
 from shardnode.pipeline.keys_cut import ShardKeys, open_cuts
 from shardnode.pipeline.keys_lease import holding
 from shardnode.pipeline.keys_plan import (
@@ -34,7 +33,6 @@ from shardnode.pipeline.keys_source import KeySource, Pin
 from shardnode.pipeline.options import Options
 from shardnode.pipeline.schemas import arrow_schema
 from shardnode.storage.errors import StorageError
-from shardnode.storage.keyfile import Block
 from shardnode.storage.keyfile_reader import KeyFile
 from shardnode.wire.errors import Corrupt
 
@@ -152,22 +150,10 @@ def _read_file(part: KeyPart, source: KeySource, schema: pa.Schema) -> Iterator[
             first = file.starts[number]
             begin, end = max(part.begin - first, 0), min(part.end, file.starts[number + 1]) - first
             block = file.block(number)
-            batch = block_batch(block, part.shard, schema).slice(begin, end - begin)
-            hidden = _hidden(block, part.changes.keys)
-            rows = [row - begin for row in hidden if begin <= row < end]
-            yield without(batch, rows) if rows else batch
-
-
-def _hidden(block: Block, changed: Sequence[bytes]) -> list[int]:
-    """The rows of a block whose keys have changed."""
-    if not changed or changed[-1] < block.key(0) or block.key(block.keys - 1) < changed[0]:
-        return []
-    begin = bisect_left(changed, block.key(0))
-    keys = block.key_list()
-    places = {key: place for place, key in enumerate(keys)}
-    rows = []
-    for key in changed[begin : bisect_left(changed, keys[-1] + b"\0")]:
-        place = places.get(key)
-        if place is not None:
-            rows.append(place)
-    return rows
+            batch = block_batch(block, part.shard, schema)
+            hidden = part.changes.within(KeyRange(block.key(0), block.key(block.keys - 1) + b"\0"))
+            rows = slice(begin, end)
+            if hidden.keys:
+                yield without(batch[rows], keys_of_block(block)[rows], hidden.keys)
+            else:
+                yield batch[rows]

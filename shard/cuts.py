@@ -197,19 +197,18 @@ class Cuts:
                 return meta, Anchor(meta.index, meta.term, meta.chain)
             if meta is None and not replica.log.anchor.index and self._is_new_enough(ask, 0):
                 return None, ORIGIN
-            replica.copies.take_snapshot()
+            replica.copies.take_snapshot(ask.snapshot_min or replica.machine.applied_index)
         return None
 
     def _is_new_enough(self, ask: CutOpen, index: int) -> bool:
-        """Little log follows it, or a newer one could not be built when the reader first asked, or
-        could not be built now."""
-        if 0 < ask.snapshot_min <= index or index >= self._replica.flushed_index:
+        """It has what the reader asked for when it came first, or little log follows it."""
+        if 0 < ask.snapshot_min <= index:
             return True
         return self._replica.log.bytes_after(index) <= ask.log_bytes_max
 
     def _not_yet(self, ask: CutOpen, now_ms: int, after: Anchor | None) -> CutOpened:
         """The log is kept from where the snapshot will be, or else it would be of no use."""
-        wanted = ask.snapshot_min or self._replica.flushed_index
+        wanted = ask.snapshot_min or self._replica.machine.applied_index
         kept = wanted if after is None else min(wanted, after.index)
         self._awaited = (max(kept, self._replica.log.anchor.index), now_ms + WAIT_MS)
         self._keep_log()

@@ -292,13 +292,15 @@ def test_who_waits_for_a_snapshot_keeps_the_log_behind_it() -> None:
     replica.flush()
     put(counter, 2, 2_000)
     wait = opened(counter, log_bytes_max=100)
-    assert (wait.cut, wait.snapshot_min) == (0, replica.flushed_index)
-    assert wait.index == replica.machine.applied_index
-    assert builder.busy
-    assert replica.kept_index == replica.flushed_index
+    applied = replica.machine.applied_index
+    assert (wait.cut, wait.index, wait.snapshot_min) == (0, applied, applied)
+    assert (replica.flush_wanted, builder.busy) == (True, False), "it is to have all of now"
+    assert replica.kept_index == wait.snapshot_min
     replica.flush()
+    assert not replica.flush_wanted
     again = opened(counter, log_bytes_max=100, snapshot_min=wait.snapshot_min)
     assert (again.cut, again.snapshot_min) == (0, wait.snapshot_min), "it is not moved on"
+    assert builder.busy
     assert replica.kept_index == wait.snapshot_min
     counter.drain(later_ms=WAIT_MS + 1)
     assert replica.kept_index == ALL, "who does not ask again is not waited for"
