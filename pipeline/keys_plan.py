@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from shardnode.pipeline.options import Options
 
-PARTITION_BYTES = 64 << 20
+PARTITION_BYTES = 128 << 20
 """Of a snapshot: as long as a task takes a second or two, starting it costs nothing beside."""
 
 
