@@ -30,6 +30,7 @@ from shardnode.pipeline.keys_plan import (
     range_of,
 )
 from shardnode.pipeline.keys_source import KeySource, Pin
+from shardnode.pipeline.keys_tree import TreePart, read_tree
 from shardnode.pipeline.options import Options
 from shardnode.pipeline.schemas import arrow_schema
 from shardnode.storage.errors import StorageError
@@ -83,9 +84,7 @@ class KeyReader(DataSourceReader):
         if isinstance(partition, KeyPart):
             with holding(self._options.connect, partition.pins):
                 yield from read_part(partition, schema)
-        elif self._options.path is not None:
-            from shardnode.pipeline.keys_path import read_tree
-
+        elif isinstance(partition, TreePart):
             yield from read_tree(partition, schema)
 
 
