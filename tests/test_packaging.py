@@ -40,8 +40,6 @@ for module in pkgutil.walk_packages(shardnode.__path__, "shardnode."):
         print(module.name)
 """
 
-pytestmark = pytest.mark.xdist_group("packaging")  # one worker builds, once
-
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
