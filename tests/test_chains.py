@@ -25,19 +25,8 @@ def test_chain_runs_in_one_worker_and_long_tests_begin_first(tmp_path: Path) -> 
     for name in (LAST, FREE, CHAIN):
         (tmp_path / name).parent.mkdir(parents=True)
         (tmp_path / name).write_text(SAMPLE)
-    words = [
-        "-p",
-        "tests.chains",
-        "-p",
-        "no:cacheprovider",
-        "-n",
-        "2",
-        "--dist",
-        "loadgroup",
-        "-v",
-        "--rootdir",
-        ".",
-    ]
+    words = ["-p", "tests.chains", "-p", "no:cacheprovider", "--rootdir", ".", "-v"]
+    words += ["-n", "2", "--dist", "loadgroup"]
     done = subprocess.run(
         [sys.executable, "-P", "-m", "pytest", *words],
         cwd=tmp_path,
