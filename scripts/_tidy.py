@@ -13,6 +13,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from fnmatch import fnmatch
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -127,6 +128,12 @@ class File(NamedTuple):
         return self.path.partition("/")[0]
 
 
+@lru_cache(maxsize=1)
+def parsed(text: str) -> ast.Module:
+    """The syntax of a file; all rules look at one before the next."""
+    return ast.parse(text)
+
+
 class Import(NamedTuple):
     line: int
     target: str  # absolute and dotted; a name taken from a module is part of it
@@ -155,7 +162,7 @@ def package_of(path: str) -> list[str]:
 
 def imports(file: File) -> Iterator[Import]:
     """All imports, those with a literal name through importlib included."""
-    for node, lazy in with_laziness(ast.parse(file.text)):
+    for node, lazy in with_laziness(parsed(file.text)):
         if isinstance(node, ast.Import):
             yield from (Import(node.lineno, alias.name, lazy) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -173,7 +180,7 @@ def imports(file: File) -> Iterator[Import]:
 
 def used_names(file: File) -> Iterator[tuple[int, str]]:
     """Every imported or read name, spelt as its module spells it whatever it is called here."""
-    tree = ast.parse(file.text)
+    tree = parsed(file.text)
     aliases: dict[str, str] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -241,7 +248,7 @@ def is_front(room: str, inside: list[str]) -> bool:
 
 
 def relative_imports_stay_in_their_room(file: File) -> Iterator[Finding]:
-    for node in ast.walk(ast.parse(file.text)):
+    for node in ast.walk(parsed(file.text)):
         if isinstance(node, ast.ImportFrom) and node.level > len(package_of(file.path)) - 1:
             yield node.lineno, "a relative import leaves the room; write shardnode.<room>"
 
@@ -273,7 +280,7 @@ def banned_names_are_not_used(file: File) -> Iterator[Finding]:
 
 
 def errors_are_not_swallowed(file: File) -> Iterator[Finding]:
-    for node in ast.walk(ast.parse(file.text)):
+    for node in ast.walk(parsed(file.text)):
         if isinstance(node, ast.ExceptHandler):
             caught = ast.unparse(node.type) if node.type else ""
             if not caught:
@@ -293,7 +300,7 @@ def is_empty(body: list[ast.stmt]) -> bool:
 
 
 def modules_say_what_they_own(file: File) -> Iterator[Finding]:
-    if not ast.get_docstring(ast.parse(file.text)):
+    if not ast.get_docstring(parsed(file.text)):
         yield 1, "no module docstring: say what the module owns, and its one rule"
 
 
@@ -304,7 +311,7 @@ def files_are_short(file: File) -> Iterator[Finding]:
 
 
 def functions_fit_on_a_screen(file: File) -> Iterator[Finding]:
-    for node in ast.walk(ast.parse(file.text)):
+    for node in ast.walk(parsed(file.text)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             lines = (node.end_lineno or node.lineno) - node.lineno + 1
             if lines > FUNCTION_LINES_MAX:

@@ -18,6 +18,7 @@ is a number that anybody can replay with `scripts/sim NUMBER`.
     faults.py    what goes wrong, and when
     checks.py    the invariants, after every step
     history.py   whether what clients saw fits what was committed
+    mutants.py   known bugs that it must find; hunt.py looks for the seeds that do
 """
 
 from shardnode.sim.runner import Plan, Report, run_seed

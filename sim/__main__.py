@@ -9,10 +9,12 @@ import argparse
 import sys
 import traceback
 from collections import Counter
+from collections.abc import Sequence
 
 from rich.progress import Progress
 
-from shardnode.sim.mutants import MUTANTS, catch_all, hunt
+from shardnode.sim.hunt import Verdict, hunt, judge, keep
+from shardnode.sim.mutants import MUTANTS, Mutant
 from shardnode.sim.runner import Report, run_seed
 from shardnode.sim.sweep import results
 
@@ -27,16 +29,20 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--start", type=int, default=0, metavar="S", help="beginning with S")
     parser.add_argument("--jobs", type=int, default=1, metavar="J", help="in J processes")
     parser.add_argument("--quiet", action="store_true", help="with a seed: only its result")
+    names = {mutant.name: mutant for mutant in MUTANTS}
     parser.add_argument("--mutants", action="store_true", help="put known bugs in, and find each")
-    parser.add_argument("--mutant", choices=[m.name for m in MUTANTS], help="put in this one only")
+    parser.add_argument("--mutant", choices=names, metavar="NAME", help="put in this one only")
+    parser.add_argument("--write", action="store_true", help="keep the seeds that find it soonest")
+    parser.add_argument("--hunt", choices=names, metavar="NAME", help=argparse.SUPPRESS)
     words = parser.parse_args(argv)
     seeds = range(words.start, words.start + words.seeds)
     if words.seed is not None:
         return _replay(words.seed, quiet=words.quiet)
-    if words.mutant is not None:
-        return _hunt(words.mutant, seeds)
-    if words.mutants:
-        return _hunt_all(words.seeds, words.jobs)
+    if words.hunt is not None:
+        return _hunt(names[words.hunt], seeds)
+    if words.mutants or words.mutant is not None:
+        mutants = MUTANTS if words.mutant is None else (names[words.mutant],)
+        return _judge(mutants, seeds, words.jobs, write=words.write)
     return _many(seeds, words.jobs)
 
 
@@ -85,20 +91,36 @@ def _many(seeds: range, jobs: int) -> int:
     return 0
 
 
-def _hunt(name: str, seeds: range) -> int:
-    found = hunt(next(mutant for mutant in MUTANTS if mutant.name == name), seeds)
-    print(*found or ("not found",))
-    return 0 if found else 1
+def _hunt(mutant: Mutant, seeds: range) -> int:
+    """What a process made for one mutant does; `catch` starts it and reads the line."""
+    found = hunt(mutant, seeds)
+    if found is None:
+        return 1
+    print(found.seed, found.step, found.broken)
+    return 0
 
 
-def _hunt_all(seeds: int, jobs: int) -> int:
-    caught = 0
-    for number, result in enumerate(catch_all(seeds, jobs), 1):
-        caught += result.seed is not None
-        verdict = "NOT CAUGHT" if result.seed is None else f"seed {result.seed:<4}"
-        print(f"{number:2} {verdict} {result.mutant.name}: {result.broken}", flush=True)
-    print(f"{caught} of {len(MUTANTS)} mutants caught")
-    return 0 if caught == len(MUTANTS) else 1
+def _judge(mutants: Sequence[Mutant], seeds: range, jobs: int, *, write: bool) -> int:
+    verdicts = []
+    for number, verdict in enumerate(judge(mutants, seeds, jobs, afresh=write), 1):
+        print(f"{number:2} {_line(verdict)}", flush=True)
+        verdicts.append(verdict)
+    caught = sum(verdict.found is not None for verdict in verdicts)
+    print(f"{caught} of {len(mutants)} mutants caught")
+    if write:
+        keep(verdicts, MUTANTS)
+    elif any(verdict.stale for verdict in verdicts):
+        print("sim/kept_seeds.py is out of date: add --write, and the quickest seeds are kept")
+        return 1
+    return 0 if caught == len(mutants) else 1
+
+
+def _line(verdict: Verdict) -> str:
+    name, found = verdict.mutant.name, verdict.found
+    lost = f" (the kept seed {verdict.lost} finds it no more)" if verdict.lost is not None else ""
+    if found is None:
+        return f"NOT CAUGHT {name}{lost}"
+    return f"seed {found.seed:<4} step {found.step:<5} {name}{lost}: {found.broken}"
 
 
 if __name__ == "__main__":

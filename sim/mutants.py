@@ -1,24 +1,16 @@
 """Known bugs, put into the production code one at a time: the simulator must find each of them.
 
 A simulator that never fails proves nothing. Each mutant is a mistake that somebody made in a real
-system, as an edit of one place in the source. `scripts/mutants` prints the list with the seed
-that found each; `tests/sim/test_mutants.py` holds us to it.
+system, as an edit of one place in the source. `sim/kept_seeds.py` has the seed that finds each, and
+`tests/sim/test_mutants.py` holds us to it.
 
-The one rule: a mutant counts as caught only when a promise breaks. One that cannot even be run
-(a name that is gone, a wrong type) is an error of this list.
+The one rule: an edit finds its place exactly once. When the source there is changed, the edit is
+corrected in the same commit.
 """
 
 from __future__ import annotations
 
-import importlib.util
-import subprocess
-import sys
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from importlib.abc import MetaPathFinder
-from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
-from types import CodeType, ModuleType
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,96 +240,3 @@ MUTANTS = (
         "            message.target",
     ),
 )
-
-
-def edit(source: str, mutant: Mutant) -> str:
-    """The source with the mistake in it."""
-    found = source.count(mutant.before)
-    if found != 1:
-        raise LookupError(
-            f"the mutant {mutant.name!r} should find its place once in {mutant.module}, "
-            f"found it {found} times: edit the list in sim/mutants.py"
-        )
-    return source.replace(mutant.before, mutant.after)
-
-
-class _Loader(SourceFileLoader):
-    """Compiles a module from its edited source; no cache of compiled code is read or written."""
-
-    mutant: Mutant
-
-    def get_code(self, fullname: str) -> CodeType:
-        path = self.get_filename(fullname)
-        source = importlib.util.decode_source(self.get_data(path))
-        edited = edit(source, self.mutant)
-        code: CodeType = self.source_to_code(edited.encode(), path)
-        return code
-
-
-class _Finder(MetaPathFinder):
-    def __init__(self, mutant: Mutant) -> None:
-        self._mutant = mutant
-        self._name = f"shardnode.{mutant.module}"
-
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        if fullname != self._name:
-            return None
-        spec = PathFinder.find_spec(fullname, path, target)
-        assert spec is not None
-        assert isinstance(spec.loader, SourceFileLoader)
-        loader = _Loader(fullname, spec.loader.path)
-        loader.mutant = self._mutant
-        spec.loader = loader
-        return spec
-
-
-def infect(mutant: Mutant) -> None:
-    """From here on this process runs with the mistake; for a process made for that alone."""
-    for name in [name for name in sys.modules if name.startswith("shardnode.")]:
-        del sys.modules[name]
-    sys.meta_path.insert(0, _Finder(mutant))
-
-
-def hunt(mutant: Mutant, seeds: range) -> tuple[int, str] | None:
-    """The first seed that finds the mistake, and what broke. None: no seed did."""
-    infect(mutant)
-    runner = importlib.import_module("shardnode.sim.runner")
-    plan = runner.Plan(favour=mutant.favour)
-    for seed in seeds:
-        try:
-            runner.run_seed(seed, plan)
-        except (ImportError, LookupError, NameError, TypeError, AttributeError):
-            raise
-        except Exception as error:
-            lines = str(error).splitlines() or [""]
-            return seed, f"{type(error).__name__}: {lines[0]}"
-    return None
-
-
-@dataclass(frozen=True, slots=True)
-class Catch:
-    """What became of one mutant; `seed` is None when it lived."""
-
-    mutant: Mutant
-    seed: int | None
-    broken: str
-
-
-def catch_all(seeds: int, jobs: int) -> Iterator[Catch]:
-    """Hunt them all, in the order of the list."""
-    with ThreadPoolExecutor(jobs) as pool:
-        yield from pool.map(lambda mutant: catch(mutant, seeds), MUTANTS)
-
-
-def catch(mutant: Mutant, seeds: int) -> Catch:
-    """Hunt one mutant in a process of its own."""
-    command = [sys.executable, "-P", "-m", "shardnode.sim", "--mutant", mutant.name]
-    command += ["--seeds", str(seeds)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode not in (0, 1):
-        raise RuntimeError(f"the mutant {mutant.name!r} cannot be run:\n{done.stderr}")
-    seed, _, broken = done.stdout.strip().partition(" ")
-    caught = done.returncode == 0
-    return Catch(mutant, int(seed) if caught else None, broken if caught else "")

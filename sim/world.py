@@ -8,12 +8,17 @@ from __future__ import annotations
 
 import heapq
 import random
+import sys
 from collections import Counter
 from collections.abc import Callable
 
 
 class SimFailure(AssertionError):
     """A promise was broken. The message says which; the seed replays it."""
+
+
+class PatienceLost(Exception):
+    """The run went on for longer than whoever started it cares to wait. Nothing is broken."""
 
 
 class World:
@@ -24,6 +29,8 @@ class World:
         self.rng = random.Random(seed)
         self.now_ms = 0
         self.steps = 0
+        self.patience = sys.maxsize
+        """Steps after which the run is given up, for a hunt that knows a shorter one."""
         self.counts: Counter[str] = Counter()
         self._say = say
         self._queue: list[tuple[int, int, Callable[[], None]]] = []
@@ -47,6 +54,8 @@ class World:
     def step(self) -> None:
         """Let the next event happen."""
         assert self._queue, "a world without events is dead"
+        if self.steps >= self.patience:
+            raise PatienceLost
         self.now_ms, _, event = heapq.heappop(self._queue)
         self.steps += 1
         event()

@@ -7,28 +7,17 @@ not at a user's. In an environment that `scripts/test` made, none of this needs 
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
-import sys
 import tarfile
-import venv
 import zipfile
 from collections import Counter
-from collections.abc import Callable, Iterator
-from importlib.metadata import Distribution, PackageNotFoundError, distribution
+from collections.abc import Iterator
+from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest
-from build import ProjectBuilder
-from build.env import DefaultIsolatedEnv
-from packaging.requirements import Requirement
 
-Opener = Callable[[Path], ProjectBuilder]
+from tests.wheels import ROOMS, ROOT, Opener, copy_tree, expose, install, opener, put_strangers, run
 
-ROOT = Path(__file__).resolve().parents[1]
-ROOMS = sorted(link.name for link in (ROOT / "src" / "shardnode").iterdir() if link.is_symlink())
-NOT_COPIED = shutil.ignore_patterns(".git", ".venv", "__pycache__", "*.egg-info", ".*_cache")
 # Rooms that need an extra or the user's own pytest.
 NEEDS_MORE = ("pipeline", "testing")
 
@@ -40,36 +29,16 @@ for module in pkgutil.walk_packages(shardnode.__path__, "shardnode."):
         print(module.name)
 """
 
-pytestmark = pytest.mark.xdist_group("packaging")  # one worker builds, once
-
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy, because setuptools writes into the tree that it builds."""
-    copy = tmp_path_factory.mktemp("tree") / "shardnode"
-    shutil.copytree(ROOT, copy, symlinks=True, ignore=NOT_COPIED)
-    return copy
+    return copy_tree(tmp_path_factory.mktemp("tree"))
 
 
 @pytest.fixture(scope="module")
 def builder() -> Iterator[Opener]:
-    """Opens a tree for building: with what is installed here if that is recent enough, else in an
-    environment of its own, as pip would. An environment made by hand often has an old setuptools.
-    """
-    requires = ProjectBuilder(ROOT).build_system_requires
-    if all(is_installed(Requirement(text)) for text in requires):
-        yield ProjectBuilder
-        return
-    with DefaultIsolatedEnv() as environment:
-        environment.install(requires)
-        yield lambda tree: ProjectBuilder.from_isolated_env(environment, tree)
-
-
-def is_installed(requirement: Requirement) -> bool:
-    try:
-        return requirement.specifier.contains(distribution(requirement.name).version)
-    except PackageNotFoundError:
-        return False
+    with opener() as found:
+        yield found
 
 
 @pytest.fixture(scope="module")
@@ -80,59 +49,12 @@ def wheel(builder: Opener, tree: Path, tmp_path_factory: pytest.TempPathFactory)
 @pytest.fixture(scope="module")
 def bin_folder(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The programs of a fresh environment with the wheel and its declared dependencies."""
-    base = tmp_path_factory.mktemp("installed")
-    venv.EnvBuilder(symlinks=True).create(base / "venv")
-    python = base / "venv" / "bin" / "python"
-    pip = [sys.executable, "-P", "-m", "pip", "--python", str(python), "install", "--quiet"]
-    subprocess.run([*pip, "--no-index", "--no-deps", str(wheel)], check=True)
-    (dependencies := base / "dependencies").mkdir()
-    for found in declared_dependencies("shardnode", wheel):
-        expose(found, dependencies)
-    (site,) = (base / "venv" / "lib").glob("python3*/site-packages")
-    (site / "dependencies.pth").write_text(f"{dependencies}\n")
-    return python.parent
+    return install(wheel, tmp_path_factory.mktemp("installed"))
 
 
 @pytest.fixture
 def foreign_folder(tmp_path: Path) -> Path:
-    """A user's folder with packages called like our rooms, none of which may be imported."""
-    for room in ROOMS:
-        (tmp_path / room).mkdir()
-        (tmp_path / room / "__init__.py").write_text("raise RuntimeError('a stranger')\n")
-    return tmp_path
-
-
-def declared_dependencies(name: str, wheel: Path) -> list[Distribution]:
-    """The distributions that installing the wheel without extras would bring."""
-    with zipfile.ZipFile(wheel) as archive:
-        (metadata,) = (n for n in archive.namelist() if n.endswith(".dist-info/METADATA"))
-        lines = archive.read(metadata).decode().splitlines()
-    prefix = "Requires-Dist: "
-    wanted = [line.removeprefix(prefix) for line in lines if line.startswith(prefix)]
-    found: dict[str, Distribution] = {}
-    while wanted:
-        requirement = Requirement(wanted.pop())
-        if requirement.marker and not requirement.marker.evaluate({"extra": ""}):
-            continue
-        if requirement.name not in found:
-            found[requirement.name] = distribution(requirement.name)
-            wanted += found[requirement.name].requires or []
-    assert found, f"{name} declares no dependencies at all, which cannot be right"
-    return list(found.values())
-
-
-def expose(found: Distribution, folder: Path) -> None:
-    """Links what one distribution installed, so that nothing else of this environment is seen."""
-    for name in {file.parts[0] for file in found.files or []} - {"..", "__pycache__"}:
-        if not (folder / name).exists():
-            (folder / name).symlink_to(Path(str(found.locate_file(name))))
-
-
-def run(command: list[str | Path], folder: Path) -> str:
-    environ = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "COV"))}
-    done = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    return put_strangers(tmp_path)
 
 
 def expected_files() -> list[str]:

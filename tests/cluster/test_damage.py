@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import time
 
-import pytest
-
 from shardnode.testing.cluster import Cluster
 from shardnode.testing.proxy_stream import Faults
 from tests.cluster.kit import trial
-
-pytestmark = pytest.mark.xdist_group("cluster")
 
 
 def test_damaged_messages_are_harmless(cluster: Cluster) -> None:

@@ -13,8 +13,6 @@ from shardnode.testing.cluster import Cluster
 from shardnode.testing.cluster_node import ClusterNode
 from shardnode.testing.damage import DAMAGES, KEY, MARK
 
-pytestmark = pytest.mark.xdist_group("cluster")
-
 SETTINGS = {"storage": {"segment_bytes": "1MiB", "table_bytes": "1MiB", "snapshot_entries": 20}}
 PAIRS = {KEY + b"%d" % n: MARK + b"%08d" % n + b"x" * 9_000 for n in range(320)}
 VICTIM, SPOILT = 3, 1

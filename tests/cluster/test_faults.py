@@ -9,14 +9,10 @@ from __future__ import annotations
 
 import time
 
-import pytest
-
 from shardnode.testing.cluster import Cluster
 from shardnode.testing.proxy_stream import Faults
 from shardnode.testing.stream_load import StreamLoad, judge_stream
 from tests.cluster.kit import trial
-
-pytestmark = pytest.mark.xdist_group("cluster")
 
 
 def test_killed_leader_is_replaced_and_comes_back(cluster: Cluster) -> None:

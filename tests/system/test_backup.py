@@ -119,8 +119,12 @@ def test_large_backups_survive_what_dies_in_the_middle_and_bring_streams_along()
 def test_a_backup_goes_on_when_another_node_takes_the_lead() -> None:
     with folder() as place, Cluster(3, 1, place / "c", proxied=False) as cluster:
         destination = place / "b"
-        with Writer(cluster.addresses, batch=50, size=4_000, keys=20_000, pause_s=0.05) as writer:
-            until(lambda: len(writer.writes) > 7_500, 60)
+        # It writes slower than the backup reads, which would follow it for long otherwise.
+        writer = Writer(cluster.addresses, batch=50, size=4_000, keys=20_000, pause_s=0.2)
+        with cluster.client() as db:
+            while len(writer.writes) < 5_000:
+                writer.step(db)
+        with writer:
             survivors = [node for node in cluster.nodes if node != cluster.leader(0)]
             address = cluster.nodes[survivors[0]].address
             before = writer.acknowledged()
@@ -132,7 +136,7 @@ def test_a_backup_goes_on_when_another_node_takes_the_lead() -> None:
             assert told["lost_cuts"] > 0
             assert cut_of(told)[0] >= before[0]
             count = len(writer.writes)
-            until(lambda: len(writer.writes) > count + 500, 60)
+            until(lambda: len(writer.writes) > count + 100, 60)
         data = place / "data-1"
         restore(destination, data, "--cluster", "main", "--node-id", "1")
         one, two = free_addresses(2)

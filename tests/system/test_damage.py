@@ -15,8 +15,6 @@ from shardnode.testing.cluster import Cluster
 from shardnode.testing.cluster_node import ClusterNode
 from shardnode.testing.damage import DAMAGES, KEY, MARK, undo_last_commit
 
-pytestmark = pytest.mark.xdist_group("cluster")
-
 SETTINGS = {"storage": {"segment_bytes": "1MiB", "table_bytes": "1MiB", "snapshot_entries": 20}}
 PAIRS = {KEY + b"%d" % n: MARK + b"%08d" % n + b"x" * 9_000 for n in range(600)}
 

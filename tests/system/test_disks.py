@@ -16,8 +16,6 @@ from shardnode import Client, ShardnodeError
 from shardnode.client import OutcomeUnknown, Unavailable
 from shardnode.testing.cluster import Cluster
 
-pytestmark = pytest.mark.xdist_group("cluster")
-
 SMALL = {"storage": {"segment_bytes": "1MiB", "table_bytes": "1MiB", "keep_bytes": "0B"}}
 
 

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
 from shardnode.testing.group_soak import GroupSoak
-
-pytestmark = pytest.mark.xdist_group("cluster")
 
 
 def test_nothing_is_missed_and_no_commit_goes_back_while_members_come_and_go() -> None:

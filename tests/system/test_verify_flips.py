@@ -5,13 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from random import Random
 
-import pytest
-
 from shardnode.testing.verify_crashes import crashed_nodes, crashed_worlds
 from shardnode.testing.verify_flips import KINDS, Result, flip_everywhere
 from shardnode.testing.verify_source import write_directory
-
-pytestmark = pytest.mark.xdist_group("cluster")
 
 
 def test_flips_in_each_kind_of_file_of_a_real_node_are_found(tmp_path: Path) -> None:
