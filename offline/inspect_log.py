@@ -11,13 +11,13 @@ from collections.abc import Iterator
 
 from shardnode.offline.rows import Row, hexadecimal
 from shardnode.storage.errors import Corrupt, LogDamaged
-from shardnode.storage.files import Files, join
+from shardnode.storage.files import File, Files, join
 from shardnode.storage.log import LOG_DIRECTORY
 from shardnode.storage.options import LogOptions
 from shardnode.storage.reader import Reader
 from shardnode.storage.records import BatchHeader, Record, check_body, decode_records
 from shardnode.storage.replay import Replayed, replay
-from shardnode.storage.scan import scan
+from shardnode.storage.scan import Batch, scan, search
 from shardnode.storage.segment import (
     SEGMENT_HEADER_BYTES,
     SegmentHeader,
@@ -35,7 +35,7 @@ def segment_rows(files: Files, path: str) -> Iterator[Row | Record]:
         header = _header(file.pread(SEGMENT_HEADER_BYTES, 0), path)
         size = file.size()
         yield segment_row(header, path, size)
-        for batch in scan(file, path, header.salt, SEGMENT_HEADER_BYTES, size):
+        for batch in _batches(file, path, header, size):
             yield batch_row(batch.header, batch.offset)
             try:
                 check_body(batch.header, batch.body)
@@ -45,6 +45,18 @@ def segment_rows(files: Files, path: str) -> Iterator[Row | Record]:
                 raise Corrupt(error.detail, path=path, offset=batch.offset) from None
     finally:
         file.close()
+
+
+def _batches(file: File, path: str, header: SegmentHeader, size: int) -> Iterator[Batch]:
+    """In a recycled file, up to where no batch of its present life begins or follows."""
+    end = SEGMENT_HEADER_BYTES
+    try:
+        for batch in scan(file, path, header.salt, end, size):
+            yield batch
+            end = batch.end
+    except Corrupt:
+        if not header.recycled or any(search(file, header.salt, end, size)):
+            raise
 
 
 def _header(data: bytes, path: str) -> SegmentHeader:

@@ -149,6 +149,8 @@ class Effects:
                 answers = [_NO_SUCH_PARTITION] * len(run)
             self._count(partition, run, answers)
             replies += answers
+        if self.streams is not None:
+            self.streams.write()
         return replies
 
     def _control(self, payload: bytes) -> bytes:

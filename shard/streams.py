@@ -64,6 +64,8 @@ class Streams:
         self._handles = Handles(files)
         self._streams: dict[int, Stream] = {}
         self._dirty: set[int] = set()
+        self._behind: set[int] = set()
+        """Partitions that were applied to since the last `write`."""
         self._syncing: Future[None] | None = None
         self._pool: ThreadPoolExecutor | None = None
         self.damage = ""
@@ -123,18 +125,26 @@ class Streams:
             stream.log.close()
 
     def apply(self, entries: Sequence[Entry], sessions: SessionTable) -> list[bytes]:
-        """Entries of one partition take effect, in order; a reply for each. All of them are one
-        write to its files."""
+        """Entries of one partition take effect, in order; a reply for each. The bytes follow with
+        `write`."""
         stream = self._streams.get(entries[0].partition)
         if stream is None:
             return [_NO_SUCH_PARTITION] * len(entries)
         before = stream.mark
         replies = [self._apply(stream, entry, sessions) for entry in entries]
         if stream.mark is not before:
-            stream.write()
+            self._behind.add(stream.namespace)
             self._dirty.add(stream.namespace)
             self.grown.add(stream.namespace)
         return replies
+
+    def write(self) -> None:
+        """Bring the files up to what was applied: one write for each partition, however the entries
+        of one drain alternate between them."""
+        for namespace in self._behind:
+            if stream := self._streams.get(namespace):
+                stream.write()
+        self._behind.clear()
 
     def _apply(self, stream: Stream, entry: Entry, sessions: SessionTable) -> bytes:
         try:
@@ -321,6 +331,7 @@ class Streams:
                 stream.log.close()
         self._streams, self._marks, self.damage = {}, [], ""
         self._dirty.clear()
+        self._behind.clear()
 
 
 def directory_of(shard: str, generation: int, namespace: int) -> str:

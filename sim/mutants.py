@@ -64,6 +64,24 @@ MUTANTS = (
         "        files.rename(temporary, path)\n",
     ),
     Mutant(
+        "segment written over before its old name is gone",
+        "storage.spares",
+        "        self._files.rename(path, spare)\n        self._files.sync_dir(self._directory)\n",
+        "        self._files.rename(path, spare)\n",
+    ),
+    Mutant(
+        "segment renamed before its new header is durable",
+        "storage.segment",
+        "        file.pwritev([encode_segment_header(header)], 0)\n        file.datasync()\n",
+        "        file.pwritev([encode_segment_header(header)], 0)\n",
+    ),
+    Mutant(
+        "batches of an earlier life believed",
+        "storage.log",
+        "            sealed.header.sequence + 1, self._files.token(), self._timeline.last",
+        "            sealed.header.sequence + 1, 1, self._timeline.last",
+    ),
+    Mutant(
         "failed fsync taken for done",
         "storage.log",
         "            except StorageError as error:\n                self._failed = error\n"

@@ -45,11 +45,13 @@ from shardnode.storage.segment import (
     SegmentHeader,
     create_segment,
     encode_sidecar,
+    reuse_segment,
     segment_path,
     sequence_of,
     sidecar_path,
     write_sidecar,
 )
+from shardnode.storage.spares import Spares
 from shardnode.storage.stretch import Stretch
 from shardnode.storage.timeline import Timeline
 
@@ -110,6 +112,8 @@ class SegmentedLog:
         self._timeline = timeline
         self._reader = Reader(files, timeline)
         self._zeros = memoryview(bytes(options.zero_ahead_bytes))
+        self._spares = Spares(files, path, options.spare_segments)
+        self._lent_sequence = 0  # segments up to this one may be read by somebody else
         self._failed: StorageError | None = None
         self._room = self._durable_end = self._zeroed_to = 0
         self._write_to(file)
@@ -197,6 +201,7 @@ class SegmentedLog:
         be read for as long as they are not truncated at the front."""
         self._check()
         assert last <= self.durable_index, f"{last} is not durable yet"
+        self._lent_sequence = self._timeline.segments[-1].header.sequence
         return Stretch(Reader(self._files, self._timeline), last)
 
     def truncate_front(self, index: int) -> None:
@@ -214,7 +219,7 @@ class SegmentedLog:
         for segment in dropped:
             self._reader.close()
             # One by one, lowest first: a gap would be taken for a lost segment.
-            self._remove(segment)
+            self._remove(segment, keep=segment.header.sequence > self._lent_sequence)
             self._timeline.drop_first()
 
     def truncate_back(self, index: int) -> None:
@@ -238,7 +243,7 @@ class SegmentedLog:
         self._timeline.begin(segment)
         self.durable_index = anchor.index
         self._file.close()
-        self._write_to(file)
+        self._write_to(file, reused=segment.header.recycled)
         for dead in old:  # what a crash leaves of them is removed at the next open
             self._remove(dead)
 
@@ -292,6 +297,7 @@ class SegmentedLog:
             self._file.pwritev(buffers, segment.end)
         except NoSpace:
             self._drop_partial(segment.end)
+            self._spares.drop()
             raise
         except StorageError as error:
             self._failed = error
@@ -326,7 +332,7 @@ class SegmentedLog:
 
     def _roll(self, need: int) -> None:
         """Seal the last segment and begin the next, with room for `need` bytes at least."""
-        self.sync()
+        self._seal()
         sealed = self._timeline.segments[-1]
         header = SegmentHeader(
             sealed.header.sequence + 1, self._files.token(), self._timeline.last, reset=False
@@ -335,12 +341,29 @@ class SegmentedLog:
         content = encode_sidecar(sealed.header, sealed.index)
         self._timeline.roll(segment)
         self._file.close()
-        self._write_to(file)
+        self._write_to(file, reused=segment.header.recycled)
         write_sidecar(self._files, sidecar_path(sealed.path), content)
+
+    def _seal(self) -> None:
+        """Cut the last segment to what it holds, durably: only where the log ends may there be bytes
+        that mean nothing."""
+        end = self._timeline.segments[-1].end
+        try:
+            self._file.truncate(end)
+            self._file.datasync()
+        except StorageError as error:
+            self._failed = error
+            raise
+        self.durable_index = self._timeline.last.index
+        self._durable_end = self._zeroed_to = end
 
     def _create(self, header: SegmentHeader, size: int) -> tuple[File, Segment]:
         try:
-            file = create_segment(self._files, self._path, header, size)
+            if spare := self._spares.take():
+                header = header._replace(recycled=True)
+                file = reuse_segment(self._files, self._path, header, size, *spare)
+            else:
+                file = create_segment(self._files, self._path, header, size)
         except NoSpace:
             raise
         except StorageError as error:
@@ -348,17 +371,22 @@ class SegmentedLog:
             raise
         return file, Segment(header, segment_path(self._path, header.sequence))
 
-    def _write_to(self, file: File) -> None:
-        """Append to the last segment, all of which is durable, through `file` from now on."""
+    def _write_to(self, file: File, *, reused: bool = False) -> None:
+        """Append to the last segment, all of which is durable, through `file` from now on. One that
+        is `reused` has been written to before, all of it."""
         self._file = file
         self._room = max(self._options.segment_bytes, file.size())
-        self._durable_end = self._zeroed_to = self._timeline.segments[-1].end
+        self._durable_end = self._timeline.segments[-1].end
+        self._zeroed_to = self._room if reused else self._durable_end
 
-    def _remove(self, segment: Segment) -> None:
-        """Durably remove a segment, and its sidecar first: alone it would mean nothing."""
+    def _remove(self, segment: Segment, *, keep: bool = False) -> None:
+        """Durably remove a segment, and its sidecar first: alone it would mean nothing. With `keep`
+        its file may be used again."""
         try:
             if self._files.exists(sidecar_path(segment.path)):
                 self._files.remove(sidecar_path(segment.path))
+            if keep and self._spares.keep(segment.path):
+                return
             self._files.remove(segment.path)
             self._files.sync_dir(self._path)
         except StorageError as error:

@@ -43,7 +43,7 @@ def mend(
     quarantined = _quarantine(files, directory, found) if stop is not None and stop.proven else []
     if found.timeline.segments:
         file = files.open(found.timeline.segments[-1].path)
-        cut = _cut_tail(file, found.timeline.segments[-1].end, options.segment_bytes)
+        cut = _cut_tail(file, found.timeline.segments[-1], options.segment_bytes)
         _settle(file, found.proven_end, found.timeline.segments[-1].end)
     else:
         file, cut = _create_first(files, directory, found, options), 0
@@ -105,10 +105,12 @@ def _quarantine(files: Files, directory: str, found: Replayed) -> list[str]:
     return aside
 
 
-def _cut_tail(file: File, end: int, segment_bytes: int) -> int:
-    """Put zeros after `end`; `_settle` syncs them. Returns how many bytes in use were cut off."""
-    cut = used_bytes(file, end, file.size())
-    if cut:
+def _cut_tail(file: File, segment: Segment, segment_bytes: int) -> int:
+    """Put zeros after its end; `_settle` syncs them. Returns how many bytes in use were cut off,
+    unless most of them are of an earlier life of the file."""
+    end, recycled = segment.end, segment.header.recycled
+    cut = 0 if recycled else used_bytes(file, end, file.size())
+    if cut or recycled:
         file.truncate(end)
     with suppress(NoSpace):  # a full disk must not keep the shard from being read
         file.allocate(segment_bytes)

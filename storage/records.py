@@ -18,6 +18,7 @@ that are really there. Decoders raise `Corrupt` and nothing else.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from struct import Struct
 from typing import NamedTuple
 
@@ -326,10 +327,15 @@ def find_batches(data: bytes, salt: int, offset: int) -> Iterator[tuple[int, Bat
     at = data.find(BATCH_MAGIC)
     while at >= 0:
         place = offset + at
-        try:
-            header = decode_batch_header(data, at, salt, place)
-        except Corrupt:
-            header = None  # the same bytes inside a payload, or the rest of a torn header
-        if header is not None:
-            yield place, header
+        # Most are of an earlier life of the file, or inside a payload: a look at each, no more.
+        if _is_checked(data, at, salt, place):
+            with suppress(Corrupt):
+                yield place, decode_batch_header(data, at, salt, place)
         at = data.find(BATCH_MAGIC, at + 1)
+
+
+def _is_checked(data: bytes, at: int, salt: int, place: int) -> bool:
+    end = at + _BATCH.size
+    found = data[end : end + _CHECKSUM.size]
+    seed = header_seed(salt, place)
+    return found == _CHECKSUM.pack(xxh3_64_intdigest(data[at:end], seed))

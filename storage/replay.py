@@ -3,7 +3,9 @@
 Every batch is checked: its header, its body's checksum, its link to the record before it. Where
 that ends before the files do, there are two cases:
 
-    torn      the rest of a write that was never synced; it may be cut off
+    torn      the rest of a write that was never synced; it may be cut off, as may the bytes of an
+              earlier life of the file, which are told apart only by what is not in them: a batch
+              of this one
     damaged   something proves that what cannot be read had been durable; it must not be cut
 
 These are the proofs of durability:
@@ -40,6 +42,7 @@ from shardnode.storage.segment import (
     sequence_of,
     sidecar_path,
 )
+from shardnode.storage.spares import SPARE
 from shardnode.storage.timeline import Timeline
 
 Look = Callable[[str, Batch], None]
@@ -82,7 +85,7 @@ def replay(
     names = files.listdir(directory)
     sequences = [sequence for sequence in map(sequence_of, names) if sequence is not None]
     result = Replayed(Timeline(index_every_bytes), highest_sequence=max(sequences, default=0))
-    result.void = [join(directory, name) for name in names if name.endswith(TEMPORARY)]
+    result.void = [join(directory, name) for name in names if name.endswith((TEMPORARY, SPARE))]
     if sequences and _is_blank(files, segment_path(directory, sequences[-1])):
         result.void.append(segment_path(directory, sequences.pop()))
 
@@ -226,8 +229,9 @@ class _Replayer:
         self, file: File, segment: Segment, end: int, bad: BatchHeader | None, detail: str
     ) -> Stop | None:
         """Whether the last segment just ends, or is torn, or damaged."""
+        recycled = segment.header.recycled
         if not detail:
-            if not used_bytes(file, segment.end, end):
+            if not recycled and not used_bytes(file, segment.end, end):
                 return None
             detail = "there are bytes after the last batch"
         first_bad = self._timeline.last.index + 1
@@ -237,6 +241,9 @@ class _Replayer:
             if later.durable_end > segment.end:
                 detail += f", and the batch at byte {offset} proves that it was durable"
                 return Stop(detail, segment.path, segment.end, first_bad, later.durable_before)
+            recycled = False
+        if recycled:
+            return None  # no batch of this life begins here or later: it ends here
         return Stop(detail, segment.path, segment.end, first_bad, proven=False)
 
     def _broken_link(self, batch: BatchHeader) -> str:

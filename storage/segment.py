@@ -1,12 +1,14 @@
 """Owns one file of the log: its name, its header, its sparse index and the index's sidecar.
 
-    log/00000000000000000007.seg    header (64 bytes), batches, zeros up to the allocated size
+    log/00000000000000000007.seg    header (64 bytes), batches; behind the last segment's batches
+                                    zeros up to the allocated size, or what `spares.py` tells of
     log/00000000000000000007.idx    written when the segment is sealed, for whoever wants to find
                                     an index without reading the segment
 
 Segments are numbered in the order they were begun, not by the records inside: an override may
 bring any index back. The header says where the log stood when the segment was begun (its
-anchor); RESET says that everything in lower numbers is void.
+anchor); RESET says that everything in lower numbers is void, RECYCLED that bytes of an earlier life
+of the file may follow the last batch.
 
 The one rule: a segment's name exists only once its header is durable, so a segment without a
 sound header is damage and never the trace of a crash. The sidecar is a convenience: an absent
@@ -36,6 +38,7 @@ _HEADER = Struct("<8sIIQQQQQ")
 _CHECKSUM = Struct("<Q")
 SEGMENT_HEADER_BYTES = _HEADER.size + _CHECKSUM.size
 _RESET = 1
+_RECYCLED = 2
 
 _NAME = re.compile(r"(\d{20})\.seg")
 _SIDECAR_MAGIC = b"\xf5snlidx\x1a"
@@ -47,10 +50,11 @@ class SegmentHeader(NamedTuple):
     salt: int  # random; binds the batches inside to this file
     anchor: Anchor  # where the log stood when this segment was begun
     reset: bool  # everything in lower sequences is void
+    recycled: bool = False  # the file was another segment before
 
 
 def encode_segment_header(header: SegmentHeader) -> bytes:
-    flags = _RESET if header.reset else 0
+    flags = (_RESET if header.reset else 0) | (_RECYCLED if header.recycled else 0)
     data = _HEADER.pack(_MAGIC, FORMAT_VERSION, flags, header.sequence, header.salt, *header.anchor)
     return data + _CHECKSUM.pack(xxh3_64_intdigest(data))
 
@@ -64,12 +68,13 @@ def decode_segment_header(data: bytes) -> SegmentHeader:
         raise Corrupt(f"a segment begins with {_MAGIC!r}, found {magic!r}")
     if xxh3_64_intdigest(data[: _HEADER.size]) != _CHECKSUM.unpack_from(data, _HEADER.size)[0]:
         raise Corrupt("the segment header does not match its checksum")
-    if version != FORMAT_VERSION or flags & ~_RESET:
+    if version != FORMAT_VERSION or flags & ~(_RESET | _RECYCLED):
         raise Corrupt(
             f"format {version} with flags {flags:#x}, this program reads format {FORMAT_VERSION}",
             advice="use the version of shardnode that wrote it",
         )
-    return SegmentHeader(sequence, salt, Anchor(index, term, chain), bool(flags & _RESET))
+    anchor = Anchor(index, term, chain)
+    return SegmentHeader(sequence, salt, anchor, bool(flags & _RESET), bool(flags & _RECYCLED))
 
 
 class SparseIndex:
@@ -165,11 +170,23 @@ def sidecar_path(path: str) -> str:
 
 def create_segment(files: Files, directory: str, header: SegmentHeader, size: int) -> File:
     """A new segment of `size` bytes under its final name, durable, and open for writing."""
-    path = segment_path(directory, header.sequence)
-    temporary = path + TEMPORARY
+    temporary = segment_path(directory, header.sequence) + TEMPORARY
     if files.exists(temporary):
         files.remove(temporary)
-    file = files.create(temporary)
+    return _publish(files, directory, header, size, files.create(temporary), temporary)
+
+
+def reuse_segment(
+    files: Files, directory: str, header: SegmentHeader, size: int, file: File, spare: str
+) -> File:
+    """The same in a file that is there already, under the name `spare`."""
+    return _publish(files, directory, header, size, file, spare)
+
+
+def _publish(
+    files: Files, directory: str, header: SegmentHeader, size: int, file: File, temporary: str
+) -> File:
+    path = segment_path(directory, header.sequence)
     try:
         file.allocate(size)
         file.pwritev([encode_segment_header(header)], 0)

@@ -23,6 +23,10 @@ _NUMBERS: dict[int, tuple[Callable[..., tuple[int, ...]], int]] = {
     0xCE: (Struct(">I").unpack_from, 4),
     0xCF: (Struct(">Q").unpack_from, 8),
 }
+_HEAD = Struct(">xBQBHBI")
+_NOBODY = b"\xc4\x00\x00"
+"""Ends an append of nobody in particular."""
+_LARGE_BYTES = 1 << 16
 _LENGTHS = {0xC4: _NUMBERS[0xCC], 0xC5: _NUMBERS[0xCD], 0xC6: _NUMBERS[0xCE]}
 
 
@@ -44,6 +48,8 @@ def check_batch(ask: Append) -> None:
 def _view(body: memoryview) -> Append | None:
     if body[0] != _APPEND or len(body) > limits.body_bytes_max:
         return None
+    if body[-3:] == _NOBODY and len(body) > _LARGE_BYTES and (found := _usual(body)):
+        return found
     namespace, at = _number(body, 1)
     count, at = _number(body, at)
     batch, at = _bytes(body, at)
@@ -58,6 +64,20 @@ def _view(body: memoryview) -> Append | None:
     ):
         return None
     return Append(namespace, count, batch, bytes(producer), sequence)  # type: ignore[arg-type]
+
+
+def _usual(body: memoryview) -> Append | None:
+    """Of the large batches most have numbers of the same widths: these are read in one step."""
+    first, namespace, second, count, third, size = _HEAD.unpack_from(body)
+    if (
+        (first, second, third) != (0xCF, 0xCD, 0xC6)
+        or _HEAD.size + size + len(_NOBODY) != len(body)
+        or namespace > limits.namespace_max
+        or not 1 <= count <= limits.batch_messages_max
+        or size > limits.batch_bytes_max
+    ):
+        return None
+    return Append(namespace, count, body[_HEAD.size : -len(_NOBODY)])  # type: ignore[arg-type]
 
 
 def _number(body: memoryview, at: int) -> tuple[int, int]:

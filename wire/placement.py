@@ -18,6 +18,7 @@ without asking. Only the table that maps slots to shards changes, and every chan
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import groupby, pairwise
 from struct import Struct
 from typing import Annotated, Self
@@ -189,8 +190,7 @@ class PlacementTable:
 
     def sole_owner(self) -> int | None:
         """The shard that owns every slot, if there is one."""
-        first = self.owners[0]
-        return first if self.owners.count(first) == limits.slots else None
+        return _sole_owner(self.owners)
 
     def encode(self) -> bytes:
         """The compact form: about three bytes per run; one table has one form."""
@@ -217,6 +217,13 @@ class PlacementTable:
             bytes((shard,)) * length for shard, length in zip(shards, lengths, strict=True)
         )
         return cls(packed.epoch, packed.shards, owners)
+
+
+@lru_cache(maxsize=8)
+def _sole_owner(owners: bytes) -> int | None:
+    """Asked for each request, and a table is not changed but replaced."""
+    first = owners[0]
+    return first if owners.count(first) == limits.slots else None
 
 
 def initial_table(shards: int, epoch: int = 1) -> PlacementTable:
