@@ -56,7 +56,7 @@ class TopicReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         options = self._options
         with Shards(options) as shards:
-            topic = topics_shards.describe(shards, _name(options))
+            topic = topics_shards.describe(shards, name_of(options))
             spans = resolve(shards, options, topic)
             return [*pieces(options, topic, spans, shards.table())]
 
@@ -143,6 +143,7 @@ def read_piece(
                 offset = gone
 
 
-def _name(options: Options) -> str:
+def name_of(options: Options) -> str:
+    """That of the topic."""
     assert options.topic is not None, "the door opens this for a topic"
     return options.topic
