@@ -15,6 +15,7 @@ that lost its cut to a restart, or to another leader, goes on with what it has.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -100,6 +101,7 @@ class Cuts:
         self, settings: WorkerSettings, replica: Replica, effects: Effects, counters: Counter[str]
     ) -> None:
         self._node = settings.node
+        self._root = os.path.dirname(os.path.abspath(settings.directory))
         self._replica = replica
         self._effects = effects
         self._counters = counters
@@ -125,6 +127,8 @@ class Cuts:
                 limit=CUTS_MAX,
             )
         try:
+            if ask.snapshot_id:
+                return self._again(ask, now_ms, stamp_ms)
             after = self._history_at(ask)
             if not ask.snapshot:
                 return self._begin(ask, now_ms, stamp_ms, None, after or self._origin())
@@ -137,6 +141,23 @@ class Cuts:
         if after is not None and after.index < position.index:
             position = after
         return self._begin(ask, now_ms, stamp_ms, meta, position)
+
+    def _again(self, ask: CutOpen, now_ms: int, stamp_ms: int) -> CutOpened:
+        """The snapshot of a reader that lost its cut."""
+        meta = self._replica.snapshots.find(ask.snapshot_id)
+        if meta is None:
+            raise NotFound(
+                f"snapshot {ask.snapshot_id:016x} is not on node {self._node} any more: nobody held"
+                " it; open a cut of now"
+            )
+        opened = self._begin(ask, now_ms, stamp_ms, meta, self._here())
+        self._cuts[opened.cut].log_from = GONE
+        self._keep_log()
+        return opened
+
+    def _here(self) -> Anchor:
+        index, log = self._replica.machine.applied_index, self._replica.log
+        return Anchor(index, log.term(index), log.chain(index))
 
     def _history_at(self, ask: CutOpen) -> Anchor | None:
         """Where the reader's log ends, if ours reaches back to there."""
@@ -176,26 +197,25 @@ class Cuts:
                 return meta, Anchor(meta.index, meta.term, meta.chain)
             if meta is None and not replica.log.anchor.index and self._is_new_enough(ask, 0):
                 return None, ORIGIN
-            replica.copies.take_snapshot()
+            replica.copies.take_snapshot(ask.snapshot_min or replica.machine.applied_index)
         return None
 
     def _is_new_enough(self, ask: CutOpen, index: int) -> bool:
-        """Little log follows it, or a newer one could not be built when the reader first asked, or
-        could not be built now."""
-        if 0 < ask.snapshot_min <= index or index >= self._replica.flushed_index:
+        """It has what the reader asked for when it came first, or little log follows it."""
+        if 0 < ask.snapshot_min <= index:
             return True
         return self._replica.log.bytes_after(index) <= ask.log_bytes_max
 
     def _not_yet(self, ask: CutOpen, now_ms: int, after: Anchor | None) -> CutOpened:
         """The log is kept from where the snapshot will be, or else it would be of no use."""
-        wanted = ask.snapshot_min or self._replica.flushed_index
+        wanted = ask.snapshot_min or self._replica.machine.applied_index
         kept = wanted if after is None else min(wanted, after.index)
         self._awaited = (max(kept, self._replica.log.anchor.index), now_ms + WAIT_MS)
         self._keep_log()
         return CutOpened(
             cut=0,
             node=self._node,
-            index=0,
+            index=self._replica.machine.applied_index,
             chain=0,
             through_ms=0,
             snapshot=0,
@@ -246,7 +266,14 @@ class Cuts:
             log_bytes=log.bytes_after(position.index),
             snapshot_min=meta.index if meta is not None else 0,
             note="",
+            directory=self._directory_of(meta),
         )
+
+    def _directory_of(self, meta: SnapshotMeta | None) -> str:
+        if meta is None or not self._root:
+            return ""
+        path = os.path.join(self._root, self._replica.snapshots.path_of(meta))
+        return path if len(os.fsencode(path)) <= limits.path_bytes_max else ""
 
     def _through_ms(self, ask: CutOpen, index: int, stamp_ms: int) -> int:
         """Stamps never go back: whatever is not in the cut is stamped with that of the next entry
@@ -323,7 +350,7 @@ class Cuts:
     def _keep(self, cut: _Cut, ask: CutKeep, now_ms: int) -> CutKept:
         cut.until_ms = now_ms + ask.lease_ms
         if ask.log_from > cut.log_from:
-            cut.log_from = ask.log_from
+            cut.log_from = min(ask.log_from, GONE)
             self._keep_log()
         return CutKept(ask.lease_ms)
 
