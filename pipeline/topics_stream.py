@@ -15,6 +15,7 @@ of a trigger and what was told to the consumer group are kept here, in the drive
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -24,7 +25,7 @@ from shardnode.pipeline import topics_shards
 from shardnode.pipeline.limits import AvailableNow, read_limit, rows_max_of
 from shardnode.pipeline.shards import Shards
 from shardnode.pipeline.topics_losses import lost
-from shardnode.pipeline.topics_plan import Span, from_json, spread, starts_of, to_json
+from shardnode.pipeline.topics_plan import Span, from_json, offsets_of, spread, starts_of, to_json
 from shardnode.pipeline.topics_progress import Progress, group_of
 from shardnode.pipeline.topics_scan import check_access, name_of, pieces, read_piece, within
 from shardnode.wire.errors import NotFound
@@ -58,8 +59,10 @@ class TopicStreamReader(DataSourceStreamReader, AvailableNow):
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802
         shards, topic = self._look()
-        said = (self._options.startingoffsets, "latest", topic.partitions, "startingOffsets")
-        starts = topics_shards.offsets_of(shards, topic, starts_of(*said), self._known)
+        said = self._options.startingoffsets
+        wanted = starts_of(said, "latest", topic.partitions, "startingOffsets")
+        times = partial(topics_shards.times, shards, topic)
+        starts = offsets_of(wanted, self._known, times)
         spans = [
             within(self._options, topic.name, Span(number, start, there.end), there)
             for number, (start, there) in enumerate(zip(starts, self._known, strict=True))
