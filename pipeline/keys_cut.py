@@ -18,7 +18,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import takewhile
 
 from xxhash import xxh3_64_intdigest
@@ -28,10 +28,12 @@ from shardnode.pipeline.keys_source import (
     ASK_AGAIN_S,
     KEYS_FILE,
     LOST,
+    PIN_MS,
     CutFile,
     KeySource,
     LocalFile,
     Pin,
+    hold,
 )
 from shardnode.pipeline.options import Options
 from shardnode.shard.overlay import PARTS, Base, changes_behind
@@ -40,7 +42,6 @@ from shardnode.storage.keyfile_reader import KeyFile
 from shardnode.storage.manifest import MANIFEST_NAME, SnapshotFile, SnapshotMeta
 from shardnode.storage.records import Anchor, Record
 from shardnode.storage.stretch import prove_pieces
-from shardnode.wire import limits
 from shardnode.wire.cuts import MANIFEST_FILE, CutOpen, CutOpened
 from shardnode.wire.errors import (
     Compacted,
@@ -54,11 +55,6 @@ from shardnode.wire.kinds import Consistency
 
 LOG_BYTES_MAX = 8 << 20
 """With more log behind it a snapshot is too old: working out what it did would take a second."""
-
-PIN_MS = limits.cut_lease_ms_max
-"""A frame that nobody reads for so long may lose its cut."""
-
-NO_LOG = (1 << 64) - 1
 
 log = logging.getLogger("shardnode.pipeline")
 
@@ -100,25 +96,14 @@ def open_cuts(reader: CutReader, options: Options) -> list[ShardKeys]:
     """The cut of now of every shard."""
     opening = [_Opening(reader, options, shard) for shard in range(reader.topology().table.shards)]
     found: dict[int, ShardKeys] = {}
-    try:
-        while len(found) < len(opening):
-            before = len(found)
-            for each in opening:
-                if each.shard not in found and (keys := each.step()) is not None:
-                    found[each.shard] = keys
-            if len(found) == before:
-                time.sleep(ASK_AGAIN_S)
-    except BaseException:
-        for keys in found.values():
-            _let_go(reader, keys)
-        raise
+    while len(found) < len(opening):
+        before = len(found)
+        for each in opening:
+            if each.shard not in found and (keys := each.step()) is not None:
+                found[each.shard] = keys
+        if len(found) == before:
+            time.sleep(ASK_AGAIN_S)
     return [found[each.shard] for each in opening]
-
-
-def _let_go(reader: CutReader, keys: ShardKeys) -> None:
-    if keys.pin is not None:
-        with suppress(ShardnodeError):
-            reader.close(keys.pin.as_cut())
 
 
 class _Opening:
@@ -178,6 +163,7 @@ class _Opening:
         try:
             meta = self._manifest(cut)
             pin = Pin(self.shard, cut.node, opened.cut, opened.snapshot)
+            pin = replace(pin, cut=hold(reader, pin).opened.cut)
             files = {file.name: file for file in meta.files}
             source = self._source(cut, pin, meta, files[KEYS_FILE].size)
             with source.opened() as pread:
@@ -185,7 +171,7 @@ class _Opening:
                 changed = self._changed(cut, index, base, files)
         except StorageError as error:
             raise Corrupt(f"shard {self.shard}: {error}") from error
-        reader.keep(cut, NO_LOG, lease_ms=PIN_MS)
+        reader.close(cut)
         return ShardKeys(self.shard, index, base.rows, source, changed, pin)
 
     def _changed(

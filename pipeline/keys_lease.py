@@ -12,9 +12,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from shardnode.client.cuts import CutReader
-from shardnode.pipeline.keys_cut import PIN_MS
-from shardnode.pipeline.keys_source import Pin, find_again
-from shardnode.wire.errors import NotFound, ShardnodeError
+from shardnode.pipeline.keys_source import PIN_MS, Pin, hold
+from shardnode.wire.errors import ShardnodeError
 
 EVERY_S = PIN_MS / 4_000
 TIMEOUT_S = 2.0
@@ -42,21 +41,17 @@ def holding(connect: tuple[str, ...], pins: Sequence[Pin]) -> Iterator[None]:
 
 def _renew_until(done: threading.Event, connect: tuple[str, ...], pins: Sequence[Pin]) -> None:
     reader = CutReader(connect, timeout_s=TIMEOUT_S)
-    cuts = {pin: pin.cut for pin in pins}
     try:
         while not done.is_set():
             for pin in pins:
-                _renew(reader, pin, cuts)
+                _renew(reader, pin)
             done.wait(EVERY_S)
     finally:
         reader.finish()
 
 
-def _renew(reader: CutReader, pin: Pin, cuts: dict[Pin, int]) -> None:
+def _renew(reader: CutReader, pin: Pin) -> None:
     try:
-        try:
-            reader.keep(pin.as_cut(cuts[pin]), lease_ms=PIN_MS)
-        except NotFound:  # its process died: another cut of the same snapshot
-            cuts[pin] = find_again(reader, pin, PIN_MS).opened.cut
+        hold(reader, pin)
     except ShardnodeError as error:
-        log.warning("shard %d: the lease of its cut is not renewed: %s", pin.shard, error.message)
+        log.warning("shard %d: its lease is not renewed: %s", pin.shard, error.message)

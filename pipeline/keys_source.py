@@ -19,7 +19,8 @@ from dataclasses import dataclass
 
 from shardnode.client.cuts import Cut, CutReader
 from shardnode.storage.keyfile import Pread
-from shardnode.wire.cuts import LEASE_MS, CutOpen, CutOpened
+from shardnode.wire import limits
+from shardnode.wire.cuts import CutOpen, CutOpened
 from shardnode.wire.errors import (
     Corrupt,
     DeadlineExceeded,
@@ -32,6 +33,9 @@ from shardnode.wire.kinds import Consistency
 
 KEYS_FILE = "keys"
 ASK_AGAIN_S = 0.2
+PIN_MS = limits.cut_lease_ms_max
+"""A frame that nobody reads for so long may lose its cut."""
+
 LOST = (NotFound, Unavailable, DeadlineExceeded, Overloaded)
 """Asking again may do better."""
 
@@ -46,15 +50,16 @@ class Pin:
     snapshot: int
     """Its id: the same bytes, whatever cut they are read by."""
 
-    def as_cut(self, number: int = 0) -> Cut:
-        """As much of the cut, or of another one of the same snapshot, as is needed to use it."""
-        numbers = (number or self.cut, self.node, 0, 0, 0, self.snapshot)
-        return Cut(self.shard, CutOpened(*numbers, 0, 0, 0, 0, 0, 0, 0, 0, ""))
+    def as_cut(self) -> Cut:
+        """As much of the cut as is needed to use it."""
+        numbers = (self.cut, self.node, 0, 0, 0, self.snapshot, 0, 0, 0, 0, 0, 0, 0, 0)
+        return Cut(self.shard, CutOpened(*numbers, note=""))
 
 
-def find_again(reader: CutReader, pin: Pin, lease_ms: int) -> Cut:
-    """Another cut of the same snapshot, on the same node; raises `NotFound` when it has gone."""
-    ask = CutOpen(lease_ms, snapshot_id=pin.snapshot, consistency=Consistency.STALE)
+def hold(reader: CutReader, pin: Pin) -> Cut:
+    """Hold the snapshot from now on, by a cut that all share who do; raises `NotFound` when it has
+    gone."""
+    ask = CutOpen(PIN_MS, snapshot_id=pin.snapshot, consistency=Consistency.STALE)
     try:
         opened = reader.open(pin.shard, ask, pin.node)
     except NotFound as error:
@@ -170,7 +175,7 @@ class _Window:
                     f" {error.message}; raise option timeout, or load() again"
                 ) from error
             try:
-                self._cut = find_again(self._reader, pin, LEASE_MS)
+                self._cut = hold(self._reader, pin)
             except (Unavailable, DeadlineExceeded, Overloaded) as again:
                 error = again
                 time.sleep(ASK_AGAIN_S)
@@ -178,9 +183,6 @@ class _Window:
                 return
 
     def close(self) -> None:
-        if self._cut.opened.cut != self._source.pin.cut:
-            with suppress(ShardnodeError):
-                self._reader.close(self._cut)
         self._reader.finish()
 
 

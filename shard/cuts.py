@@ -92,6 +92,8 @@ class _Cut:
     stretch: Stretch
     log_from: int
     """The log from here on is kept for it."""
+    shared: int = 0
+    """The id of its snapshot, if anybody may ask for it by that; 0: it is one reader's."""
 
 
 class Cuts:
@@ -120,7 +122,7 @@ class Cuts:
         replica = self._replica
         if replica.catching_up or replica.raft.recovering:
             raise Unavailable("this replica is recovering what it lost; ask another one, or later")
-        if len(self._cuts) >= CUTS_MAX:
+        if len(self._cuts) >= CUTS_MAX and not ask.snapshot_id:
             raise Overloaded(
                 f"{CUTS_MAX} cuts are open here already; close one, or wait until its lease ends",
                 lag=CUTS_MAX,
@@ -143,15 +145,18 @@ class Cuts:
         return self._begin(ask, now_ms, stamp_ms, meta, position)
 
     def _again(self, ask: CutOpen, now_ms: int, stamp_ms: int) -> CutOpened:
-        """The snapshot of a reader that lost its cut."""
+        """A snapshot that is there, for whoever knows it: all of them share one cut, because none
+        of them holds any log."""
         meta = self._replica.snapshots.find(ask.snapshot_id)
         if meta is None:
             raise NotFound(
                 f"snapshot {ask.snapshot_id:016x} is not on node {self._node} any more: nobody held"
                 " it; open a cut of now"
             )
-        opened = self._begin(ask, now_ms, stamp_ms, meta, self._here())
-        self._cuts[opened.cut].log_from = GONE
+        shared = next((n for n, cut in self._cuts.items() if cut.shared == meta.id), 0)
+        opened = self._begin(ask, now_ms, stamp_ms, meta, self._here(), shared)
+        cut = self._cuts[opened.cut]
+        cut.shared, cut.log_from = meta.id, GONE
         self._keep_log()
         return opened
 
@@ -237,16 +242,21 @@ class Cuts:
         stamp_ms: int,
         meta: SnapshotMeta | None,
         position: Anchor,
+        number: int = 0,
     ) -> CutOpened:
+        """`number`: one that is open already, of the same snapshot."""
         replica, log = self._replica, self._replica.log
         index = replica.machine.applied_index
-        number = replica.token() >> 1 or 1
         manifest = meta.encode() if meta is not None else b""
-        self._cuts[number] = _Cut(
-            now_ms + ask.lease_ms, meta, manifest, log.stretch(index), position.index + 1
-        )
-        if meta is not None:
-            replica.snapshots.hold(meta)
+        until_ms = now_ms + ask.lease_ms
+        if number:
+            self._cuts[number].until_ms = max(self._cuts[number].until_ms, until_ms)
+        else:
+            number = replica.token() >> 1 or 1
+            stretch = log.stretch(index)
+            self._cuts[number] = _Cut(until_ms, meta, manifest, stretch, position.index + 1)
+            if meta is not None:
+                replica.snapshots.hold(meta)
         self._awaited = (ALL, 0)
         self._keep_log()
         self._counters["cuts_opened"] += 1
@@ -348,7 +358,7 @@ class Cuts:
         return cut.stretch.read(ask.first, ask.offset, ask.size)
 
     def _keep(self, cut: _Cut, ask: CutKeep, now_ms: int) -> CutKept:
-        cut.until_ms = now_ms + ask.lease_ms
+        cut.until_ms = max(cut.until_ms if cut.shared else 0, now_ms + ask.lease_ms)
         if ask.log_from > cut.log_from:
             cut.log_from = min(ask.log_from, GONE)
             self._keep_log()

@@ -49,8 +49,9 @@ class CutOpen(Body):
     consistency: Level = Consistency.LINEARIZABLE
     """STALE: any member opens one, of what it has applied."""
     snapshot_id: Number = 0
-    """The snapshot that it has to be, whatever else is asked for, and no log behind it: the cut of
-    a reader that was there before. `NotFound` when this member has not got it. 0: any."""
+    """The snapshot that it has to be, whatever else is asked for, and no log behind it. All who ask
+    for it share one cut, which lives as long as the longest of their leases: do not close it.
+    `NotFound` when this member has not got it. 0: any."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,7 +48,8 @@ class Frame:
 
 def known(db: Client, prefix: bytes = b"") -> dict[bytes, Row]:
     """The rows that a frame of now must have."""
-    table, rows = db.topology().table, {}
+    table = db.topology().table
+    rows: dict[bytes, Row] = {}
     for entry in db.scan(prefix=prefix):
         slot = slot_of_key(entry.key)
         rows[entry.key] = {

@@ -259,6 +259,12 @@ def test_a_reader_that_lost_its_cut_finds_the_same_snapshot_again() -> None:
     assert (again.snapshot, again.snapshot_index) == (first.snapshot, first.snapshot_index)
     assert file_of(counter, again, "keys") == before
     assert counter.replica.kept_index == ALL, "it needs no log"
+    for _ in range(2 * CUTS_MAX):
+        assert opened(counter, snapshot_id=first.snapshot).cut == again.cut, "all share one"
+    counter.drain(later_ms=20_000)
+    opened(counter, snapshot_id=first.snapshot, lease_ms=1_000)
+    counter.drain(later_ms=9_000)
+    assert opened(counter, snapshot_id=first.snapshot).cut == again.cut, "a short lease ends none"
     for number in range(3):
         put(counter, number)
         counter.replica.copies.take_snapshot()
