@@ -28,22 +28,17 @@ from shardnode.pipeline.keys_scan import plan
 from shardnode.pipeline.keys_source import KEYS_FILE, LocalFile, PartFiles
 from shardnode.pipeline.keys_tree import TreeKeys, plan_trees
 from shardnode.pipeline.options import Options
-from shardnode.pipeline.stopped import held, identity_of
+from shardnode.pipeline.stopped import AgreedLog, agreed_log, held, identity_of
 from shardnode.shard.overlay import PARTS, changes_behind
-from shardnode.storage.audit import Book
 from shardnode.storage.audit_keys import newest_file
-from shardnode.storage.audit_log import audit_log, log_names
-from shardnode.storage.audit_superblock import audit_superblock
 from shardnode.storage.engine_offline import OfflineKeys
 from shardnode.storage.errors import StorageError
 from shardnode.storage.files import Files, ReadOnlyFiles, join
 from shardnode.storage.keyfile_reader import KeyFile
 from shardnode.storage.manifest import MANIFEST_NAME, SnapshotFile, SnapshotMeta
 from shardnode.storage.publish import read_chunks
-from shardnode.storage.reader import Reader
 from shardnode.storage.records import Record
 from shardnode.storage.snapshots import PUBLISHED, SNAPSHOTS_DIRECTORY
-from shardnode.storage.timeline import Timeline
 from shardnode.wire.errors import Corrupt, NotFound
 
 PIECE_BYTES = 8 << 20
@@ -93,7 +88,6 @@ class _Stopped:
         self._shard = shard
         self._name = f"shard-{shard}"
         self._files: Files = ReadOnlyFiles(root)
-        self._book = Book()
 
     def open(self) -> ShardKeys | TreeKeys:
         """Its keys as of the last entry that is known to be agreed."""
@@ -101,33 +95,14 @@ class _Stopped:
         keys = OfflineKeys(self._files, path) if path else None
         try:
             stored = keys.index if keys is not None else 0
-            timeline = self._timeline(stored)
-            meta = self._snapshot(stored, timeline.anchor.index)
+            behind = agreed_log(self._files, self._shard, stored)
+            meta = self._snapshot(stored, behind.timeline.anchor.index)
             if meta is not None:
-                return self._from_snapshot(*meta, timeline)
-            return self._from_tree(keys, timeline)
+                return self._from_snapshot(*meta, behind)
+            return self._from_tree(keys, behind)
         finally:
             if keys is not None:
                 keys.close()
-
-    def _timeline(self, stored: int) -> Timeline:
-        state = audit_superblock(self._files, self._name, self._book).state
-        commit = state.commit if state is not None else 0
-        if log_names(self._files, self._name):
-            timeline = audit_log(self._files, self._name, max(commit, stored), self._book).timeline
-        else:
-            timeline = Timeline(1 << 20)
-        if self._book.damage:
-            raise Corrupt(f"{self._book.damage[0]}; see `shardnode verify` and `shardnode repair`")
-        self._commit = max(commit, timeline.commit, stored)
-        if timeline.last.index > self._commit:
-            log.warning(
-                "shard %d: %d entries are in its log and not known to be agreed, so they are left"
-                " out: after a crash some of them may have been acknowledged; start the node once",
-                self._shard,
-                timeline.last.index - self._commit,
-            )
-        return timeline
 
     def _snapshot(self, stored: int, log_begin: int) -> tuple[str, SnapshotMeta] | None:
         """A published one that is newer than LMDB, when LMDB alone does not do."""
@@ -150,41 +125,29 @@ class _Stopped:
             )
         return None
 
-    def _from_snapshot(self, path: str, meta: SnapshotMeta, timeline: Timeline) -> ShardKeys:
+    def _from_snapshot(self, path: str, meta: SnapshotMeta, behind: AgreedLog) -> ShardKeys:
         described = {file.name: file for file in meta.files}
         source = LocalFile(os.path.join(self._root, path, KEYS_FILE), described[KEYS_FILE].size)
         parts = {name: self._content(join(path, name)) for name in PARTS}
-        end = max(self._commit, meta.index)
+        end = max(behind.commit, meta.index)
         with source.opened() as pread:
             base = KeyFile(pread, source.size)
             changed = changes_behind(
-                base, meta.index, parts.__getitem__, self._records(timeline, meta.index, end)
+                base, meta.index, parts.__getitem__, behind.records(meta.index, end)
             )
             return ShardKeys(self._shard, end, base.rows, source, changed)
 
-    def _from_tree(self, keys: OfflineKeys | None, timeline: Timeline) -> ShardKeys | TreeKeys:
+    def _from_tree(self, keys: OfflineKeys | None, behind: AgreedLog) -> ShardKeys | TreeKeys:
         if keys is None or not keys.index:
-            records = self._records(timeline, 0, self._commit)
+            records = behind.records(0, behind.commit)
             changed = changes_behind(NoKeys(), 0, lambda _: b"", records)
-            return ShardKeys(self._shard, self._commit, 0, None, changed)
-        records = self._records(timeline, keys.index, self._commit)
+            return ShardKeys(self._shard, behind.commit, 0, None, changed)
+        records = behind.records(keys.index, behind.commit)
         changed = changes_behind(_Tree(keys), keys.index, keys.blob, records)
         directory = os.path.dirname(os.path.dirname(os.path.join(self._root, keys.path)))
         size = os.path.getsize(os.path.join(self._root, keys.path))
         bounds = keys.bounds(BOUNDS)
         return TreeKeys(self._shard, self._root, directory, keys.count, size, bounds, changed)
-
-    def _records(self, timeline: Timeline, after: int, last: int) -> Iterator[Record]:
-        last = min(last, timeline.last.index)
-        reader = Reader(self._files, timeline)
-        try:
-            while after < last:
-                for record in reader.records(after + 1, last, PIECE_BYTES):
-                    found = Record._make(record)
-                    after = found.index
-                    yield found
-        finally:
-            reader.close()
 
     def _content(self, path: str) -> bytes:
         file = self._files.open(path)

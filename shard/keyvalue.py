@@ -216,7 +216,7 @@ class KeyValue:
         self.leases.drop(keys)
         if leased:
             self.leases.take(command.client_id, keys)
-        self.recent.add(index, version, ChangeKind.PUT, keys, values, size_bytes)
+        self.recent.add(index, version, ChangeKind.PUT, keys, values, size_bytes, expires_ms)
         return Written(version).encode()
 
     def _delete_many(self, index: int, command: Command) -> bytes:
@@ -247,9 +247,10 @@ class KeyValue:
         version = self.version_base + index
         planned = plan(_decode(Transact, command), self.engine.get, version)
         values: dict[bytes, bytes | None] = dict.fromkeys(planned.deletes)
+        expiries = dict.fromkeys(planned.deletes, 0)
         for key, value, ttl_ms in planned.puts:
             values[key] = value
-            expires_ms = command.stamp_ms + ttl_ms if ttl_ms else 0
+            expiries[key] = expires_ms = command.stamp_ms + ttl_ms if ttl_ms else 0
             kept = keep(version, expires_ms, key, value)
             self.engine.put_many([key], [kept], len(key) + len(value))
             if expires_ms:
@@ -259,7 +260,8 @@ class KeyValue:
         self.leases.drop(keys)
         kinds = bytes(_CHANGE_OF[operation] for operation, _ in planned.order)
         columns = [values[key] for key in keys]
-        self.recent.add(index, version, kinds, keys, columns, len(command.body))
+        times = [expiries[key] for key in keys]
+        self.recent.add(index, version, kinds, keys, columns, len(command.body), times)
         return planned.reply
 
     # -- sessions -----------------------------------------------------------------------------

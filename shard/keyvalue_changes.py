@@ -33,6 +33,7 @@ class _Entry(NamedTuple):
     kinds: ChangeKind | bytes
     keys: Sequence[bytes]
     values: Sequence[bytes | None] | None
+    expires_ms: int | Sequence[int]
     size_bytes: int
 
 
@@ -58,13 +59,15 @@ class RecentChanges:
         keys: Sequence[bytes],
         values: Sequence[bytes | None] | None,
         size_bytes: int,
+        expires_ms: int | Sequence[int] = 0,
     ) -> None:
-        """An entry changed these keys; `kinds` is one for all, or one byte for each."""
+        """An entry changed these keys; `kinds` is one for all, or one byte for each, and so is the
+        time at which they expire."""
         if not keys:
             return
         assert len(keys) <= PLACE_MAX, "a position has 16 bits for the place within an entry"
         size_bytes += _ENTRY_OVERHEAD_BYTES
-        self._entries.append(_Entry(index, version, kinds, keys, values, size_bytes))
+        self._entries.append(_Entry(index, version, kinds, keys, values, expires_ms, size_bytes))
         self._size_bytes += size_bytes
         while self._size_bytes > self._bytes_max and len(self._entries) > 1:
             oldest = self._entries.popleft()
@@ -106,6 +109,7 @@ class _Page:
         self._values: list[bytes | None] = []
         self._versions: list[int] = []
         self._positions: list[int] = []
+        self._expires_ms: list[int] = []
         self.last = 0
 
     def add(self, entry: _Entry, first: int) -> bool:
@@ -123,6 +127,10 @@ class _Page:
             self._values.append(value)
             kinds = entry.kinds
             self._kinds.append(kinds[place] if isinstance(kinds, bytes) else kinds)
+            expires_ms = entry.expires_ms
+            self._expires_ms.append(
+                expires_ms if isinstance(expires_ms, int) else expires_ms[place]
+            )
             self._size_bytes += len(key) + len(value or b"")
             self.last = position_of(entry.index, place)
             self._positions.append(self.last)
@@ -137,4 +145,5 @@ class _Page:
             self._versions,
             self._positions,
             following,
+            self._expires_ms if any(self._expires_ms) else (),
         )

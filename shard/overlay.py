@@ -54,6 +54,11 @@ def changes_behind(
     return table.changes
 
 
+def keyvalue_without_keys(index: int, part: Callable[[str], bytes]) -> KeyValue:
+    """Sessions and leases as of an index; of keys only what is written from then on."""
+    return KeyValue(cast(Engine, _Table(_Nothing(), index, part)), recent_bytes_max=0)
+
+
 def _hear(keyvalue: KeyValue, entry: Entry) -> None:
     """A request to another partition: its session lives."""
     try:
@@ -88,3 +93,13 @@ class _Table:
 
     def expire_later(self, _expires_ms: int, _version: int, _keys: Sequence[bytes]) -> None:
         """Only a leader asks what is due."""
+
+
+class _Nothing:
+    """No keys."""
+
+    def get(self, _key: bytes) -> bytes | None:
+        return None
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        return [None] * len(keys)

@@ -124,6 +124,8 @@ class Changes(Answer):
     """Resuming after a change's position begins with the next one."""
     next: Number
     """The position to go on after; it also passes changes that the prefix left out."""
+    expires_at_ms: Numbers = ()
+    """When what was put expires, 0: never; empty if nothing of it does."""
 
     def validate(self) -> None:
         counts = {
@@ -132,6 +134,7 @@ class Changes(Answer):
             len(self.values),
             len(self.versions),
             len(self.positions),
+            len(self.expires_at_ms) or len(self.keys),
         }
         if len(counts) > 1:
             raise malformed(

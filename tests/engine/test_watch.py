@@ -56,6 +56,7 @@ def test_changes_come_in_order_with_their_kinds() -> None:
     assert seen.keys == [b"a", b"b", b"b", b"a", b"c"]
     assert seen.values == [b"1", b"2", None, None, b"3"]
     assert seen.versions == [1, 1, 2, 3, 4]
+    assert [bool(each) for each in seen.expires_at_ms] == [True, True, False, False, False]
     assert [split_position(each) for each in seen.positions] == [
         (1, 0),
         (1, 1),

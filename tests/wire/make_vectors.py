@@ -138,6 +138,7 @@ EXAMPLES: Mapping[Kind, tuple[Body, Body]] = {
             versions=[71, 72],
             positions=[position_of(71, 0), position_of(72, 3)],
             next=position_of(72),
+            expires_at_ms=[1_700_000_000_000, 0],
         ),
     ),
     Kind.SESSION_OPEN: (requests.SessionOpen(30_000), replies.SessionGranted(30_000)),

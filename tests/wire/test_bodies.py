@@ -75,7 +75,7 @@ def test_any_page_arrives(
 @given(st.lists(st.tuples(st.sampled_from(ChangeKind), KEYS, st.none() | VALUES, U64, U64)), U64)
 def test_any_changes_arrive(changes: list[tuple[Any, ...]], next_: int) -> None:
     kinds, keys, values, versions, positions = ([change[n] for change in changes] for n in range(5))
-    sent = replies.Changes(bytes(kinds), keys, values, versions, positions, next_)
+    sent = replies.Changes(bytes(kinds), keys, values, versions, positions, next_, versions)
     assert replies.Changes.decode(sent.encode()) == sent
 
 
