@@ -62,6 +62,7 @@ from shardnode.pipeline.options import Options
 from shardnode.pipeline.schemas import arrow_schema
 from shardnode.pipeline.write_columns import Rows
 from shardnode.pipeline.write_identity import Author, job_of_query
+from shardnode.pipeline.write_input import connection_to_spark, whole
 from shardnode.pipeline.write_keys import KeyWriter
 from shardnode.pipeline.write_schema import used_columns
 from shardnode.pipeline.write_sender import Sender
@@ -157,7 +158,8 @@ class BatchWriter(_Writing, DataSourceArrowWriter):
         self._job = os.urandom(16)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return self._write(Author(self._job, _task().partitionId()), iterator)
+        author = Author(self._job, _task().partitionId())
+        return self._write(author, whole(iterator, connection_to_spark()))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Nothing more comes of this job: copies of its tasks that are still about are refused. If
@@ -185,7 +187,7 @@ class StreamWriter(_Writing, _StreamBase):
             )
         job = job_of_query(query, self._sink())
         author = Author(job, task.partitionId(), int(batch), is_stream=True)
-        return self._write(author, iterator)
+        return self._write(author, whole(iterator, connection_to_spark()))
 
     def _sink(self) -> str:
         topic = self.options.topic

@@ -59,6 +59,7 @@ def versions(db: Client, keys: list[bytes]) -> dict[bytes, int]:
 def test_keys_are_written_as_they_are_and_of_equal_ones_the_last_stays(
     spark: SparkSession, node: NodeUnderTest, db: Client
 ) -> None:
+    rows: list[tuple[bytes, bytes, float | None]]
     rows = [(b"w1/%d" % n, b"v%d" % n, None) for n in range(ROWS)]
     rows += [(b"w1/{tag%d}/\xff\xfe\x00" % n, b"\x80%d" % n, None) for n in range(500)]
     rows += [(b"w1/%d" % n, b"again", 3600.0) for n in range(0, ROWS, 3)]
@@ -121,24 +122,23 @@ def test_a_frame_as_topics_are_read_is_appended_to_another_topic(
     assert all(in_order)
 
 
-def failing_once(
-    rows: Iterator[Row], *, address: str, prefix: bytes, folder: str
-) -> Iterator[Row]:
-    """The first attempt of partition 0 dies when half of its rows are given out and some of them
-    were seen on the node; it leaves a note of what it saw."""
+def failing_once(rows: Iterator[Row], *, address: str, topic: str, note: str) -> Iterator[Row]:
+    """The first attempt of partition 0 fails near its end, when some of its own rows are on the
+    node, and leaves a note of those keys and their versions, or of the messages."""
     from pyspark import TaskContext
 
     task = TaskContext.get()
     assert task is not None
     fails = task.partitionId() == 0 and task.attemptNumber() == 0
     for given, row in enumerate(rows):
-        if fails and given >= ROWS // 4:
+        if fails and given == ROWS // 2 - 100:
+            found: list[str] = []
             with Client(address) as db:
-                seen: dict[bytes, int] = {}
-                while not seen:
-                    seen = {e.key: e.version for e in db.scan(prefix=prefix)}
-                lines = [f"{key.hex()} {version}" for key, version in seen.items()]
-            Path(folder, "seen").write_text("\n".join(lines))
+                while not found and topic:
+                    found = [m.value.hex() for m in messages_of(db, topic)]
+                while not found:
+                    found = [f"{e.key.hex()} {e.version}" for e in db.scan(prefix=b"w3/0/")]
+            Path(note).write_text("\n".join(found))
             raise RuntimeError("the first attempt fails")
         yield row
 
@@ -152,21 +152,22 @@ def test_a_task_that_fails_halfway_and_is_run_again_has_no_second_effect(
 ) -> None:
     db.create_topic("writes/retried", partitions=2)
     frame = spark.range(ROWS, numPartitions=2).selectExpr(
-        "concat('w3/', id) key", "concat('m', id) value"
+        f"concat('w3/', id div {ROWS // 2}, '/', id) key", "rpad(id, 500, ' ') value"
     )
     for topic in ("", "writes/retried"):
-        folder = tmp_path / (topic.replace("/", "-") or "keys")
-        folder.mkdir()
-        failing = partial(failing_once, address=node.address, prefix=b"w3/", folder=str(folder))
+        note = tmp_path / f"seen{len(topic)}"
+        failing = partial(failing_once, address=node.address, topic=topic, note=str(note))
         failed = frame.rdd.mapPartitions(failing).toDF(frame.schema)
-        write(failed, node, batchRows=SMALL, **({"topic": topic} if topic else {}))
-        lines = (folder / "seen").read_text().splitlines()
-        seen = {bytes.fromhex(line.split()[0]): int(line.split()[1]) for line in lines}
-        assert seen, "the first attempt wrote something"
-        assert versions(db, list(seen)) == seen
-    assert {e.key for e in db.scan(prefix=b"w3/")} == {b"w3/%d" % n for n in range(ROWS)}
-    count = Counter(m.value for m in messages_of(db, "writes/retried"))
-    assert count == Counter(b"m%d" % n for n in range(ROWS))
+        options = {"topic": topic, "batchRows": SMALL} if topic else {"batchRows": SMALL}
+        write(failed, node, **options)
+        assert note.exists(), "the first attempt wrote something, and failed"
+    pairs = [line.split() for line in (tmp_path / "seen0").read_text().splitlines()]
+    seen = {bytes.fromhex(key): int(version) for key, version in pairs}
+    assert versions(db, list(seen)) == seen
+    keys = {b"w3/%d/%d" % (n // (ROWS // 2), n) for n in range(ROWS)}
+    assert {e.key for e in db.scan(prefix=b"w3/", keys_only=True)} == keys
+    count = Counter(m.value.strip() for m in messages_of(db, "writes/retried"))
+    assert count == Counter(b"%d" % n for n in range(ROWS))
 
 
 def killing(rows: Iterator[Row], *, pid: int, folder: str) -> Iterator[Row]:
@@ -187,7 +188,9 @@ def test_a_worker_that_is_killed_during_a_write_costs_no_row(
 ) -> None:
     db.create_topic("writes/killed", partitions=4)
     count = 4 * ROWS
-    frame = spark.range(count, numPartitions=2).selectExpr("concat('w4/', id) key", "'v' value")
+    frame = spark.range(count, numPartitions=2).selectExpr(
+        "concat('w4/', id) key", "repeat('v', 500) value"
+    )
     for topic in ("", "writes/killed"):
         folder = tmp_path / (topic.replace("/", "-") or "keys")
         folder.mkdir()
