@@ -201,6 +201,7 @@ class Core:
         """Send a request of a call."""
         assert exchange.call is not None
         exchange.deadline = exchange.call.deadline
+        exchange.epoch = exchange.epoch or self.routes.epoch  # by which it was placed, not sent
         if self._lanes.enter(exchange):
             self._envelopes.build(exchange, now)
             self._dispatch(exchange, now)

@@ -66,7 +66,7 @@ class Envelopes:
         if exchange.call is not None:
             left_ms = int((exchange.deadline - now) * 1000 * SERVER_SHARE)
             deadline_ms = min(max(left_ms, 1), limits.deadline_ms_max)
-        exchange.epoch = self._routes.epoch
+        exchange.epoch = exchange.epoch or self._routes.epoch
         exchange.frames = build_request(
             exchange.kind,
             exchange.body,

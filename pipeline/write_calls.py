@@ -23,14 +23,23 @@ class NamedWrite(Call[Answer]):
     """One request to one shard."""
 
     def __init__(
-        self, kind: Kind, body: bytes, shard: int, identity: Identity, routing_key: bytes = b""
+        self,
+        kind: Kind,
+        body: bytes,
+        shard: int,
+        identity: Identity,
+        *,
+        routing_key: bytes = b"",
+        epoch: int = 0,
     ) -> None:
+        """`epoch`: of the table that says so."""
         super().__init__()
         self._kind = kind
         self._body = body
         self._shard = shard
         self._identity = identity
         self._routing_key = routing_key
+        self._epoch = epoch
 
     def begin(self, core: Core, now: float) -> None:
         exchange = Exchange(
@@ -42,6 +51,7 @@ class NamedWrite(Call[Answer]):
             identity=self._identity,
         )
         self._body = b""
+        exchange.epoch = self._epoch
         self.exchanges = [exchange]
         core.submit(exchange, now)
 

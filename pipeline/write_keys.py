@@ -42,6 +42,8 @@ class _Part(NamedTuple):
     values: Sequence[bytes]
     times: Sequence[int]
     """How long, or until when, each stays; see `KeyWriter`. Empty: all for ever."""
+    epoch: int
+    """Of the table by which they belong to their shard; of the oldest, if of several."""
 
 
 class KeyWriter:
@@ -53,6 +55,8 @@ class KeyWriter:
         self._rows_max = options.batchrows or limits.batch_keys_max
         self._rows_max = min(self._rows_max, limits.batch_keys_max)
         self._buffers: dict[int, Buffer] = {}
+        self._placed: dict[int, int] = {}
+        """Shard → epoch of the table by which the first row of its buffer belongs there."""
         self._names = Names()
         self._under_way: dict[int, list[_Keys]] = {}
         self._is_until = False
@@ -72,10 +76,13 @@ class KeyWriter:
         sizes = [size + _OVERHEAD_BYTES for size in map(add, map(len, keys), map(len, values))]
         self.rows += rows.count
         columns: list[Sequence[Any]] = [keys, values, *([times] if times else [])]
-        for shard, positions in groups_of(keys, self._sender.table).items():
+        table = self._sender.table
+        for shard, positions in groups_of(keys, table).items():
             buffer = self._buffers.get(shard)
             if buffer is None:
                 buffer = self._buffers[shard] = Buffer(self._rows_max)
+            if not buffer.bytes:
+                self._placed[shard] = table.epoch
             picked = [pick(column, positions) for column in columns]
             buffer.add(picked, pick(sizes, positions))
             for chunk in buffer.full():
@@ -99,18 +106,19 @@ class KeyWriter:
     def _send(self, shard: int, chunk: Columns) -> None:
         keys, values, *rest = chunk
         times: Sequence[int] = rest[0] if rest and any(rest[0]) else ()
+        epoch = self._placed[shard]
         if len(set(keys)) != len(keys):
             last = dict(zip(keys, range(len(keys)), strict=True))
             keys, places = list(last), list(last.values())
             values = list(pick(values, places))
             times = pick(times, places) if times else ()
         if len(set(times)) <= 1:
-            self._put(shard, _Part(keys, values, times))
+            self._put(shard, _Part(keys, values, times, epoch))
             return
         most = limits.transact_operations_max
         for at in range(0, len(keys), most):
             cut = slice(at, at + most)
-            self._put(shard, _Part(keys[cut], values[cut], times[cut]))
+            self._put(shard, _Part(keys[cut], values[cut], times[cut], epoch))
 
     def _put(self, shard: int, part: _Part) -> None:
         """Send rows, behind those with the same keys."""
@@ -124,7 +132,7 @@ class KeyWriter:
         digest = digest_of(part.values, part.keys, part.times or self._ttl_ms)
         identity = self._sender.name(shard, self._names.of(digest, shard))
         packed = body.encode()
-        call = NamedWrite(kind, packed, shard, identity, part.keys[0])
+        call = NamedWrite(kind, packed, shard, identity, routing_key=part.keys[0], epoch=part.epoch)
         before.append(keys)
         self._sender.send(call, len(packed), partial(self._done, shard, keys, part))
 
@@ -160,7 +168,9 @@ class KeyWriter:
         table = self._sender.new_table(self._epoch)
         for part in moved:
             for shard, positions in groups_of(part.keys, table).items():
-                self._put(shard, _Part(*(pick(c, positions) if c else () for c in part)))
+                keys, values = pick(part.keys, positions), pick(part.values, positions)
+                times = pick(part.times, positions) if part.times else ()
+                self._put(shard, _Part(keys, values, times, table.epoch))
 
 
 _Keys = frozenset[bytes]

@@ -38,7 +38,7 @@ SOURCE = "restarts/source"
 SINK = "restarts/sink"
 PREFIX = b"restarts/"
 PARTITIONS = 4
-BATCH_MAX = 200
+BATCH_MAX = 10
 RUN_S = (0.2, 6.0)
 """How long a query runs, from its first micro-batch on."""
 

@@ -16,6 +16,9 @@ from shardnode.pipeline import session
 ROWS = 400
 """Of a micro-batch: several of them in each run."""
 
+ROWS_ONCE = 10 * ROWS
+"""Of a micro-batch of the last run, which takes what has gathered."""
+
 REQUEST_ROWS = 50
 """Of a request: several of them in each task."""
 
@@ -24,7 +27,7 @@ def start(settings: dict[str, Any], spark: Any) -> Any:
     """The query."""
     source = spark.readStream.format("shardnode").option("connect", settings["connect"])
     source = source.option("topic", settings["source"]).option("startingOffsets", "earliest")
-    frame = source.option("maxRowsPerTrigger", ROWS).load()
+    frame = source.option("maxRowsPerTrigger", ROWS_ONCE if settings["once"] else ROWS).load()
     if settings["sink"]:
         frame = frame.selectExpr("value as key", "value")
     else:
