@@ -198,9 +198,9 @@ class CutReader:
 
         return self._pieces(Pieces(cut, ask, LOG_PIECE_BYTES))
 
-    def keep(self, cut: Cut, log_from: int = 0) -> None:
+    def keep(self, cut: Cut, log_from: int = 0, *, lease_ms: int = LEASE_MS) -> None:
         """Renew its lease; what is below `log_from` is not needed any more."""
-        body = CutKeep(cut.opened.cut, LEASE_MS, log_from)
+        body = CutKeep(cut.opened.cut, lease_ms, log_from)
         self._run(request(cut, Kind.CUT_KEEP, body, CutKept))
 
     def close(self, cut: Cut, *, doubt: bool = False) -> None:

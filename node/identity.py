@@ -33,7 +33,7 @@ from shardnode.node.config_load import Loaded
 from shardnode.node.config_write import effective_toml
 from shardnode.wire.errors import Corrupt, InvalidRequest, ShardnodeError
 
-FORMAT = 2
+FORMAT = 3
 """Raised when an older node could no longer read what a newer one writes."""
 
 IDENTITY, LOCK, CONFIG = "node.json", "LOCK", "config.toml"

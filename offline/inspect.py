@@ -35,11 +35,11 @@ from shardnode.offline.inspect_streams import partition_rows, segment_file_rows
 from shardnode.offline.places import find_place, held, root_of
 from shardnode.offline.rows import Row
 from shardnode.offline.verify_streams import marked_partitions
-from shardnode.shard.effects import unpack_keys
 from shardnode.shard.streams_copy import STREAMS, is_stream_part
 from shardnode.storage.audit_keys import DATA_FILE, newest_file
 from shardnode.storage.engine_offline import OfflineKeys
 from shardnode.storage.files import Files, ReadOnlyFiles, join
+from shardnode.storage.keyfile import unpack_keys
 from shardnode.storage.manifest import MANIFEST_NAME
 from shardnode.storage.publish import read_chunks
 from shardnode.storage.records import Record

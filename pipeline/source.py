@@ -7,7 +7,7 @@ for data sources, and one that fails would disable those of others.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import MutableMapping
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 class ShardnodeSource(DataSource):
     """`spark.read.format("shardnode")` and its siblings."""
 
-    options: Mapping[str, str]
+    options: MutableMapping[str, str]
 
     @classmethod
     def name(cls) -> str:

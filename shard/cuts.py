@@ -15,6 +15,7 @@ that lost its cut to a restart, or to another leader, goes on with what it has.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -91,6 +92,8 @@ class _Cut:
     stretch: Stretch
     log_from: int
     """The log from here on is kept for it."""
+    shared: int = 0
+    """The id of its snapshot, if anybody may ask for it by that; 0: it is one reader's."""
 
 
 class Cuts:
@@ -100,6 +103,7 @@ class Cuts:
         self, settings: WorkerSettings, replica: Replica, effects: Effects, counters: Counter[str]
     ) -> None:
         self._node = settings.node
+        self._root = os.path.dirname(os.path.abspath(settings.directory))
         self._replica = replica
         self._effects = effects
         self._counters = counters
@@ -118,13 +122,15 @@ class Cuts:
         replica = self._replica
         if replica.catching_up or replica.raft.recovering:
             raise Unavailable("this replica is recovering what it lost; ask another one, or later")
-        if len(self._cuts) >= CUTS_MAX:
+        if len(self._cuts) >= CUTS_MAX and not ask.snapshot_id:
             raise Overloaded(
                 f"{CUTS_MAX} cuts are open here already; close one, or wait until its lease ends",
                 lag=CUTS_MAX,
                 limit=CUTS_MAX,
             )
         try:
+            if ask.snapshot_id:
+                return self._again(ask, now_ms, stamp_ms)
             after = self._history_at(ask)
             if not ask.snapshot:
                 return self._begin(ask, now_ms, stamp_ms, None, after or self._origin())
@@ -137,6 +143,26 @@ class Cuts:
         if after is not None and after.index < position.index:
             position = after
         return self._begin(ask, now_ms, stamp_ms, meta, position)
+
+    def _again(self, ask: CutOpen, now_ms: int, stamp_ms: int) -> CutOpened:
+        """A snapshot that is there, for whoever knows it: all of them share one cut, because none
+        of them holds any log."""
+        meta = self._replica.snapshots.find(ask.snapshot_id)
+        if meta is None:
+            raise NotFound(
+                f"snapshot {ask.snapshot_id:016x} is not on node {self._node} any more: nobody held"
+                " it; open a cut of now"
+            )
+        shared = next((n for n, cut in self._cuts.items() if cut.shared == meta.id), 0)
+        opened = self._begin(ask, now_ms, stamp_ms, meta, self._here(), shared)
+        cut = self._cuts[opened.cut]
+        cut.shared, cut.log_from = meta.id, GONE
+        self._keep_log()
+        return opened
+
+    def _here(self) -> Anchor:
+        index, log = self._replica.machine.applied_index, self._replica.log
+        return Anchor(index, log.term(index), log.chain(index))
 
     def _history_at(self, ask: CutOpen) -> Anchor | None:
         """Where the reader's log ends, if ours reaches back to there."""
@@ -176,26 +202,25 @@ class Cuts:
                 return meta, Anchor(meta.index, meta.term, meta.chain)
             if meta is None and not replica.log.anchor.index and self._is_new_enough(ask, 0):
                 return None, ORIGIN
-            replica.copies.take_snapshot()
+            replica.copies.take_snapshot(ask.snapshot_min or replica.machine.applied_index)
         return None
 
     def _is_new_enough(self, ask: CutOpen, index: int) -> bool:
-        """Little log follows it, or a newer one could not be built when the reader first asked, or
-        could not be built now."""
-        if 0 < ask.snapshot_min <= index or index >= self._replica.flushed_index:
+        """It has what the reader asked for when it came first, or little log follows it."""
+        if 0 < ask.snapshot_min <= index:
             return True
         return self._replica.log.bytes_after(index) <= ask.log_bytes_max
 
     def _not_yet(self, ask: CutOpen, now_ms: int, after: Anchor | None) -> CutOpened:
         """The log is kept from where the snapshot will be, or else it would be of no use."""
-        wanted = ask.snapshot_min or self._replica.flushed_index
+        wanted = ask.snapshot_min or self._replica.machine.applied_index
         kept = wanted if after is None else min(wanted, after.index)
         self._awaited = (max(kept, self._replica.log.anchor.index), now_ms + WAIT_MS)
         self._keep_log()
         return CutOpened(
             cut=0,
             node=self._node,
-            index=0,
+            index=self._replica.machine.applied_index,
             chain=0,
             through_ms=0,
             snapshot=0,
@@ -217,16 +242,21 @@ class Cuts:
         stamp_ms: int,
         meta: SnapshotMeta | None,
         position: Anchor,
+        number: int = 0,
     ) -> CutOpened:
+        """`number`: one that is open already, of the same snapshot."""
         replica, log = self._replica, self._replica.log
         index = replica.machine.applied_index
-        number = replica.token() >> 1 or 1
         manifest = meta.encode() if meta is not None else b""
-        self._cuts[number] = _Cut(
-            now_ms + ask.lease_ms, meta, manifest, log.stretch(index), position.index + 1
-        )
-        if meta is not None:
-            replica.snapshots.hold(meta)
+        until_ms = now_ms + ask.lease_ms
+        if number:
+            self._cuts[number].until_ms = max(self._cuts[number].until_ms, until_ms)
+        else:
+            number = replica.token() >> 1 or 1
+            stretch = log.stretch(index)
+            self._cuts[number] = _Cut(until_ms, meta, manifest, stretch, position.index + 1)
+            if meta is not None:
+                replica.snapshots.hold(meta)
         self._awaited = (ALL, 0)
         self._keep_log()
         self._counters["cuts_opened"] += 1
@@ -246,7 +276,14 @@ class Cuts:
             log_bytes=log.bytes_after(position.index),
             snapshot_min=meta.index if meta is not None else 0,
             note="",
+            directory=self._directory_of(meta),
         )
+
+    def _directory_of(self, meta: SnapshotMeta | None) -> str:
+        if meta is None or not self._root:
+            return ""
+        path = os.path.join(self._root, self._replica.snapshots.path_of(meta))
+        return path if len(os.fsencode(path)) <= limits.path_bytes_max else ""
 
     def _through_ms(self, ask: CutOpen, index: int, stamp_ms: int) -> int:
         """Stamps never go back: whatever is not in the cut is stamped with that of the next entry
@@ -321,9 +358,9 @@ class Cuts:
         return cut.stretch.read(ask.first, ask.offset, ask.size)
 
     def _keep(self, cut: _Cut, ask: CutKeep, now_ms: int) -> CutKept:
-        cut.until_ms = now_ms + ask.lease_ms
+        cut.until_ms = max(cut.until_ms if cut.shared else 0, now_ms + ask.lease_ms)
         if ask.log_from > cut.log_from:
-            cut.log_from = ask.log_from
+            cut.log_from = min(ask.log_from, GONE)
             self._keep_log()
         return CutKept(ask.lease_ms)
 

@@ -22,7 +22,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import replace
 from itertools import groupby
 from operator import attrgetter
-from struct import Struct
 from typing import Any
 
 import msgpack
@@ -52,6 +51,7 @@ from shardnode.storage.engine import Engine, EngineOptions, Item, open_engine
 from shardnode.storage.errors import NoSpace, SnapshotCorrupt
 from shardnode.storage.failpoints import working_files
 from shardnode.storage.files import join
+from shardnode.storage.keyfile import pack_keys, unpack_keys
 from shardnode.wire.errors import InvalidRequest, NotFound
 from shardnode.wire.frames import NO_CLIENT
 from shardnode.wire.placement import (
@@ -59,6 +59,7 @@ from shardnode.wire.placement import (
     GROUP_PARTITION,
     KEY_VALUE_PARTITION,
     PlacementTable,
+    slots_of_keys,
 )
 from shardnode.wire.replies import Changes, Page
 from shardnode.wire.requests import Scan, Watch
@@ -78,7 +79,6 @@ BEHIND_FACTOR = 8
 _KEYS = "keys"
 _EFFECTS = "effects"
 _PARTS = ("control", _EFFECTS, "groups", _KEYS, "keyvalue", "leases", "sessions", "topics")
-_LENGTH = Struct(">I")
 _PARTITION = attrgetter("partition")
 
 
@@ -383,7 +383,7 @@ def snapshot_parts(
         name: [blob(name)] for name in _PARTS if name not in (_EFFECTS, _KEYS)
     }
     parts[_EFFECTS] = [bytes(msgpack.packb([index, b"", *rest]))]
-    parts[_KEYS] = _pack_keys(items)
+    parts[_KEYS] = pack_keys(items, slots_of_keys)
     parts |= streams
     return index, membership, dict(sorted(parts.items()))
 
@@ -402,27 +402,3 @@ def open_effects(directory: str, engine: str, storage: Mapping[str, Any]) -> Eff
 
 
 _NO_SUCH_PARTITION = refuse(InvalidRequest("expected a partition of this shard, found another"))
-
-
-def _pack_keys(batches: Iterator[list[Item]]) -> Iterator[bytes]:
-    """Blocks of a length and msgpack [keys, kept]; where a block ends follows from the keys."""
-    for batch in batches:
-        keys, kept = zip(*batch, strict=True)
-        block: bytes = msgpack.packb([keys, kept])
-        yield _LENGTH.pack(len(block)) + block
-
-
-def unpack_keys(chunks: Iterable[bytes]) -> Iterator[Sequence[Item]]:
-    """The inverse, from pieces of any length."""
-    waiting = bytearray()
-    for chunk in chunks:
-        waiting += chunk
-        while len(waiting) >= _LENGTH.size:
-            end = _LENGTH.size + _LENGTH.unpack_from(waiting)[0]
-            if len(waiting) < end:
-                break
-            keys, kept = msgpack.unpackb(memoryview(waiting)[_LENGTH.size : end])
-            del waiting[:end]
-            yield list(zip(keys, kept, strict=True))
-    if waiting:
-        raise SnapshotCorrupt(f"the keys of the snapshot end with {len(waiting)} bytes of a block")

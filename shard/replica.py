@@ -151,6 +151,8 @@ class Replica:
         self.token = files.token
         self.kept_index = ALL
         """The log behind this index is kept for readers of it: see `cuts`."""
+        self.flush_wanted = False
+        """Somebody waits for a snapshot of what is applied: flush before it is due."""
 
     # -- in -----------------------------------------------------------------------------------
 
@@ -372,6 +374,7 @@ class Replica:
     def flushed(self, index: int) -> None:
         """Effects through `index` are stored: the log behind them is needed by peers alone."""
         self.flushed_index = index
+        self.flush_wanted = False
         droppable = self.needed_index - 1
         if droppable > self.log.anchor.index:
             self.log.truncate_front(droppable)

@@ -373,6 +373,7 @@ class Worker:
                 replica.flushed(index)
         elif not replica.catching_up and (
             effects.wants_flush
+            or replica.flush_wanted
             or effects.applied_index - replica.flushed_index >= FLUSH_ENTRIES_MAX
         ):
             if not effects.can_flush:

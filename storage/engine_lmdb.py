@@ -89,13 +89,16 @@ class _Environment:
 
 
 class LmdbReader:
-    """The last commit of an environment that another process has open; nothing is changed."""
+    """The last commit of an environment that another process may have open; nothing is changed."""
 
-    def __init__(self, directory: str) -> None:
+    def __init__(self, directory: str, *, lock: bool = True) -> None:
+        """`lock=False`: nobody has it open, nor will, and the directory stays as it is."""
         names = [name for name in RealFiles(directory).listdir("") if _GENERATION.fullmatch(name)]
         self._path = path = f"{directory}/{max(names)}"
         with translated(path, opening=True):
-            self._env = lmdb.open(path, max_dbs=len(_DATABASES), readonly=True, readahead=True)
+            self._env = lmdb.open(
+                path, max_dbs=len(_DATABASES), readonly=True, readahead=True, lock=lock
+            )
             self._keys, _, self._blobs = (
                 self._env.open_db(name, create=False) for name in _DATABASES
             )
@@ -104,9 +107,11 @@ class LmdbReader:
     def blob(self, name: str) -> bytes:
         return unseal(name, self._txn.get(name.encode(), db=self._blobs), self._path)
 
-    def batches(self, count: int) -> Iterator[list[Item]]:
-        """All items in order."""
-        return _batches(self._txn, count, self._path)
+    def batches(
+        self, count: int, low: bytes = b"", high: bytes | None = None
+    ) -> Iterator[list[Item]]:
+        """The items of low ≤ key < high, in order."""
+        return _batches(self._txn, count, self._path, low, high)
 
     def close(self) -> None:
         self._txn.abort()
@@ -318,9 +323,17 @@ class LmdbStore:
         return newest
 
 
-def _batches(txn: Any, count: int, path: str) -> Iterator[list[Item]]:
-    items = iter(txn.cursor())
+def _batches(
+    txn: Any, count: int, path: str, low: bytes = b"", high: bytes | None = None
+) -> Iterator[list[Item]]:
+    cursor = txn.cursor()
+    if not (cursor.set_range(low) if low else cursor.first()):
+        return
+    items = iter(cursor)
     while batch := list(islice(items, count)):
+        if high is not None and batch[-1][0] >= high:
+            yield _checked([item for item in batch if item[0] < high], path)
+            return
         yield _checked(batch, path)
 
 

@@ -77,6 +77,22 @@ class OfflineKeys:
         found = next(self.items(key), None)
         return found[1] if found is not None and found[0] == key else None
 
+    def bounds(self, count: int) -> list[bytes]:
+        """Keys that cut the tree into about equal parts: at least so many, if it has as many pages,
+        and in order."""
+        tree = self.trees.get("keys")
+        if tree is None or tree.root == pages.NOWHERE:
+            return []
+        numbers, keys = [tree.root], [b""]
+        for _ in range(tree.depth - 1):
+            if len(keys) > count:
+                break
+            branches = [self._decode(number, pages.decode_branch) for number in numbers]
+            below = [[first, *branch.keys] for first, branch in zip(keys, branches, strict=True)]
+            numbers = [child for branch in branches for child in branch.children]
+            keys = [key for each in below for key in each]
+        return keys[1:]
+
     def close(self) -> None:
         self._file.close()
 

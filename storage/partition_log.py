@@ -93,6 +93,13 @@ class PartitionLog:
         handles = Handles(files) if handles is None else handles
         return cls(files, directory, options, handles, durable, found.segments, found.leftovers)
 
+    @classmethod
+    def view(cls, files: Files, directory: str, mark: Mark) -> Self:
+        """The log as it was at a mark, for reading alone: what lies above it stays where it is.
+        Raises `PartitionDamaged` as `open` does."""
+        found = look(files, directory, mark)
+        return cls(files, directory, _DEFAULTS, Handles(files), mark, found.segments, [])
+
     def __init__(
         self,
         files: Files,
@@ -103,7 +110,7 @@ class PartitionLog:
         segments: list[Segment],
         leftovers: list[str],
     ) -> None:
-        """Use `open`."""
+        """Use `open`, or `view`."""
         self.durable = mark
         """What the caller may record: the state that the last `sync` made durable."""
         self._files = files

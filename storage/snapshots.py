@@ -74,6 +74,14 @@ class SnapshotStore:
         """The one with the highest index."""
         return next(reversed(self._published.values()), None)
 
+    def find(self, snapshot: int) -> SnapshotMeta | None:
+        """The one of this id."""
+        return next((meta for meta in self._published.values() if meta.id == snapshot), None)
+
+    def path_of(self, meta: SnapshotMeta) -> str:
+        """The directory of a published one, below the root of the files."""
+        return next(path for path, known in self._published.items() if known == meta)
+
     def write(
         self,
         index: int,
@@ -118,7 +126,7 @@ class SnapshotStore:
         """Up to `size` bytes of one file; fewer only at its end. Not checked: see `read_file`."""
         expected = self._described(meta, name)
         size = max(0, min(size, expected.size - offset))
-        path = join(self._path_of(meta), name)
+        path = join(self.path_of(meta), name)
         file = self._files.open(path)
         try:
             data = file.pread(size, offset)
@@ -153,11 +161,11 @@ class SnapshotStore:
     def read_file(self, meta: SnapshotMeta, name: str) -> Iterator[bytes]:
         """One whole file in pieces; `SnapshotCorrupt` after the last when it does not verify."""
         expected = self._described(meta, name)
-        return checked_chunks(self._files, join(self._path_of(meta), name), expected)
+        return checked_chunks(self._files, join(self.path_of(meta), name), expected)
 
     def verify(self, meta: SnapshotMeta) -> None:
         """Read all of it. An unsound one is listed in `damaged` from now on, and raises."""
-        path = self._path_of(meta)
+        path = self.path_of(meta)
         try:
             for file in meta.files:
                 check_file(self._files, join(path, file.name), file)
@@ -267,9 +275,6 @@ class SnapshotStore:
             return newest is None or self._read_manifest(partial).index >= newest.index
         except SnapshotCorrupt:
             return False
-
-    def _path_of(self, meta: SnapshotMeta) -> str:
-        return next(path for path, known in self._published.items() if known == meta)
 
     def _remove_tree(self, path: str) -> None:
         if self._files.exists(path):

@@ -10,7 +10,7 @@ The one rule: a record counts once its chain is verified; until then it is just 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from xxhash import xxh3_64, xxh3_64_intdigest
@@ -111,6 +111,20 @@ def prove(data: Buffer, previous: Anchor) -> Iterator[Proven]:
             raise Corrupt(f"record {found} does not continue the hash chain", offset=at)
         index, term, at = found, record_term, end
         yield Proven(Record(index, term, partition, number, payload), chain, end)
+
+
+def prove_pieces(pieces: Iterable[bytes], previous: Anchor) -> Iterator[Proven]:
+    """The same of bytes that come one after another."""
+    waiting = b""
+    for piece in pieces:
+        waiting += piece
+        end = 0
+        for proven in prove(waiting, previous):
+            end, previous = proven.end, proven.position
+            yield proven
+        waiting = waiting[end:]
+    if waiting:
+        raise Corrupt(f"the log ends with {len(waiting)} bytes of a record")
 
 
 def _chain(head: memoryview, payload: bytes, before: int) -> int:

@@ -48,6 +48,10 @@ class CutOpen(Body):
     """A snapshot that more log follows is too old: then another one is built first."""
     consistency: Level = Consistency.LINEARIZABLE
     """STALE: any member opens one, of what it has applied."""
+    snapshot_id: Number = 0
+    """The snapshot that it has to be, whatever else is asked for, and no log behind it. All who ask
+    for it share one cut, which lives as long as the longest of their leases: do not close it.
+    `NotFound` when this member has not got it. 0: any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +63,7 @@ class CutOpened(Answer):
     node: Annotated[int, Int("node_id_max", low=1)]
     """The node that opened it: all that concerns the cut is sent to this one."""
     index: Number
-    """Everything up to here, and nothing behind it."""
+    """Everything up to here, and nothing behind it. With `cut` 0: what an index of now would be."""
     chain: Number
     """The chained checksum of the record at `index`."""
     through_ms: Number
@@ -80,6 +84,9 @@ class CutOpened(Answer):
     snapshot_min: Number
     note: Annotated[str, Text("error_message_bytes_max")]
     """Why it takes, if something went wrong; empty otherwise."""
+    directory: Annotated[str, Text("path_bytes_max")] = ""
+    """Where the files of the snapshot lie, for a reader on the machine of that node, if it may read
+    them; the manifest tells whether it is the same one. Empty: they lie in no directory."""
 
 
 @dataclass(frozen=True, slots=True)

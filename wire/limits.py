@@ -176,6 +176,9 @@ cut_lease_ms_max: Final = 600_000
 name_bytes_max: Final = 255
 """Cluster, stream, topic, group, role and state names; the file system's own limit for a name."""
 
+path_bytes_max: Final = 4_096
+"""What Linux takes for the name of a file with its directories."""
+
 topic_name_bytes_max: Final = 2 * name_bytes_max + 1
 """Stream, `/`, topic."""
 

@@ -15,6 +15,7 @@ without asking. Only the table that maps slots to shards changes, and every chan
     member, 64 bits      shard 16 | node 48
 """
 
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
@@ -227,18 +228,22 @@ def initial_table(shards: int, epoch: int = 1) -> PlacementTable:
     return PlacementTable(epoch, shards, owners)
 
 
+def slots_of_keys(keys: Sequence[bytes]) -> "array[int]":
+    """The slots of keys, as unsigned 16-bit numbers."""
+    hashed = list(map(tag_of, keys)) if b"{" in b"".join(keys) else keys
+    return array("H", [xxh64_intdigest(key, SEED) >> SLOT_SHIFT for key in hashed])
+
+
 def group_by_shard(keys: Sequence[bytes], table: PlacementTable) -> dict[int, list[int]]:
     """Shard → the positions of its keys, in the order given.
 
     Positions, so that a column beside the keys is split the same way; `operator.itemgetter` does
     that in C.
     """
-    hashed = list(map(tag_of, keys)) if b"{" in b"".join(keys) else keys
     owners = table.owners
     groups: dict[int, list[int]] = {}
-    for position, shard in enumerate(
-        [owners[xxh64_intdigest(key, SEED) >> SLOT_SHIFT] for key in hashed]
-    ):
+    for position, slot in enumerate(slots_of_keys(keys)):
+        shard = owners[slot]
         if shard in groups:
             groups[shard].append(position)
         else:

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from shardnode.node.config_kinds import parse_peer
 from shardnode.node.config_load import load_config
 from shardnode.node.identity import (
+    FORMAT,
     DirectoryInUse,
     DirectoryUnusable,
     Identity,
@@ -83,7 +84,8 @@ def test_first_start_makes_the_directory_and_the_next_one_finds_it(tmp_path: Pat
 def test_identity_is_readable_by_people(tmp_path: Path) -> None:
     open_directory(tmp_path, CLAIM).close()
     told = json.loads((tmp_path / "node.json").read_text())
-    assert (told["cluster"], told["node_id"], told["shards"], told["format"]) == ("main", 1, 2, 2)
+    assert (told["cluster"], told["node_id"], told["shards"]) == ("main", 1, 2)
+    assert told["format"] == FORMAT
     assert told["cluster_id"] == "0000000000000007"
 
 
@@ -93,7 +95,7 @@ def test_identity_is_readable_by_people(tmp_path: Path) -> None:
         ({"shards": 4}, ["number of shards 2", "found 4", "--shards 2", "reshard --to 4"]),
         ({"node_id": 3}, ["node id 1", "found 3", "--node-id"]),
         ({"cluster": "other"}, ["cluster main", "found other", "cluster.name"]),
-        ({"format": 3}, ["format 2", "found 3"]),
+        ({"format": 99}, [f"format {FORMAT}", "found 99"]),
     ],
 )
 def test_another_claim_is_refused_with_both_values_and_what_to_do(
@@ -111,7 +113,8 @@ def test_another_claim_is_refused_with_both_values_and_what_to_do(
 
 def test_format_of_a_newer_version_is_refused(tmp_path: Path) -> None:
     (tmp_path / "node.json").write_bytes(encode_identity(replace(CLAIM, format=99)))
-    with pytest.raises(WrongDirectory, match="format 2 or older, found 99; a newer version"):
+    said = f"format {FORMAT} or older, found 99; a newer version"
+    with pytest.raises(WrongDirectory, match=said):
         open_directory(tmp_path, CLAIM)
 
 

@@ -247,6 +247,33 @@ def test_a_snapshot_stays_while_it_is_read() -> None:
     assert len(counter.replica.snapshots.list()) == 2
 
 
+def test_a_reader_that_lost_its_cut_finds_the_same_snapshot_again() -> None:
+    counter = Counter()
+    first = with_snapshot(counter)
+    before = file_of(counter, first, "keys")
+    counter.drain(later_ms=30_001)
+    put(counter, 7)
+    counter.replica.copies.take_snapshot()
+    again = opened(counter, snapshot_id=first.snapshot)
+    assert again.cut != first.cut
+    assert (again.snapshot, again.snapshot_index) == (first.snapshot, first.snapshot_index)
+    assert file_of(counter, again, "keys") == before
+    assert counter.replica.kept_index == ALL, "it needs no log"
+    for _ in range(2 * CUTS_MAX):
+        assert opened(counter, snapshot_id=first.snapshot).cut == again.cut, "all share one"
+    counter.drain(later_ms=20_000)
+    opened(counter, snapshot_id=first.snapshot, lease_ms=1_000)
+    counter.drain(later_ms=9_000)
+    assert opened(counter, snapshot_id=first.snapshot).cut == again.cut, "a short lease ends none"
+    for number in range(3):
+        put(counter, number)
+        counter.replica.copies.take_snapshot()
+    assert file_of(counter, again, "keys") == before
+    counter.ask(Kind.CUT_CLOSE, CutClose(again.cut))
+    with pytest.raises(NotFound, match="not on node 1 any more"):
+        opened(counter, snapshot_id=first.snapshot)
+
+
 class SlowBuilder:
     """Never ready."""
 
@@ -271,12 +298,15 @@ def test_who_waits_for_a_snapshot_keeps_the_log_behind_it() -> None:
     replica.flush()
     put(counter, 2, 2_000)
     wait = opened(counter, log_bytes_max=100)
-    assert (wait.cut, wait.snapshot_min) == (0, replica.flushed_index)
-    assert builder.busy
-    assert replica.kept_index == replica.flushed_index
+    applied = replica.machine.applied_index
+    assert (wait.cut, wait.index, wait.snapshot_min) == (0, applied, applied)
+    assert (replica.flush_wanted, builder.busy) == (True, False), "it is to have all of now"
+    assert replica.kept_index == wait.snapshot_min
     replica.flush()
+    assert not replica.flush_wanted
     again = opened(counter, log_bytes_max=100, snapshot_min=wait.snapshot_min)
     assert (again.cut, again.snapshot_min) == (0, wait.snapshot_min), "it is not moved on"
+    assert builder.busy
     assert replica.kept_index == wait.snapshot_min
     counter.drain(later_ms=WAIT_MS + 1)
     assert replica.kept_index == ALL, "who does not ask again is not waited for"
@@ -294,7 +324,7 @@ def test_a_damaged_snapshot_is_told_and_replaced() -> None:
     put(counter, 1)
     cut = with_snapshot(counter)
     store = counter.replica.snapshots
-    path = store._path_of(store.list()[0])
+    path = store.path_of(store.list()[0])
     file = store._files.open(f"{path}/keys")
     file.pwritev([b"X"], 5)
     file.datasync()
@@ -305,7 +335,7 @@ def test_a_damaged_snapshot_is_told_and_replaced() -> None:
     first, second, third = (opened(counter, 600_000, log_bytes_max=LARGE) for _ in range(3))
     assert first.snapshot_index > cut.snapshot_index
     sound = file_of(counter, third, "keys")
-    file = store._files.open(f"{store._path_of(store.list()[0])}/keys")
+    file = store._files.open(f"{store.path_of(store.list()[0])}/keys")
     file.pwritev([b"X"], 5)
     counter.ask(Kind.CUT_CLOSE, CutClose(first.cut, doubt=True))
     assert len(store.damaged) == 1, "not everybody who doubts is worth a look"

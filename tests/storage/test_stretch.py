@@ -17,7 +17,7 @@ from shardnode.storage.records import (
     Record,
     encode_body,
 )
-from shardnode.storage.stretch import Stretch, prove
+from shardnode.storage.stretch import Stretch, prove, prove_pieces
 from tests.storage.kit import (
     contents,
     disk,
@@ -161,6 +161,17 @@ def test_a_stretch_of_another_history_is_refused() -> None:
         with pytest.raises(Corrupt):
             list(prove(data, other))
     assert list(prove(data[:40], Anchor(7, 1, 99))) == [], "a beginning proves nothing"
+
+
+@pytest.mark.parametrize("size", [1, 13, 60, 1 << 20])
+def test_records_are_proven_from_pieces_and_an_unfinished_one_is_said(size: int) -> None:
+    before = Anchor(7, 1, 99)
+    data = as_bytes(run(8, 30, size=30), before)
+    pieces = [data[at : at + size] for at in range(0, len(data), size)]
+    whole = [(each.record, each.chain) for each in prove(data, before)]
+    assert [(each.record, each.chain) for each in prove_pieces(pieces, before)] == whole
+    with pytest.raises(Corrupt, match="bytes of a record"):
+        list(prove_pieces([*pieces, b"\1\2\3"], before))
 
 
 def test_a_large_record_is_proven_too() -> None:

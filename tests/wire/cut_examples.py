@@ -27,6 +27,7 @@ CUTS: Mapping[Kind, tuple[Body, Body]] = {
             log_bytes=2_000,
             snapshot_min=80,
             note="",
+            directory="/data/shard-1/snapshots/00000000000000000080",
         ),
     ),
     Kind.CUT_READ: (
