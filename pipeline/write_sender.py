@@ -2,12 +2,16 @@
 
 One rule: memory is bounded. Whoever sends waits until what it brings fits into the window; nothing
 else is kept of what was sent but what is needed to send it again.
+
+While a task waits for its rows nobody looks after what is under way. That time does not count: how
+long a shard is out of reach is counted while somebody listens.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from itertools import count
+from time import monotonic
 from typing import Any, Self
 
 from shardnode.client.arguments import to_endpoints
@@ -32,6 +36,9 @@ SESSION_TTL_MS = limits.session_ttl_ms_max
 ERAS_MAX = 16
 """Sessions of one name that expired, one after the other, and are still remembered as such."""
 
+_AWAY_S = 0.05
+"""Longer pauses between two looks are not counted."""
+
 _OPENINGS = 1 << 46
 """Where the numbers of these requests begin, away from those of all others."""
 
@@ -50,6 +57,7 @@ class Sender:
         self._table: PlacementTable | None = None
         self._under_way: dict[Call[Any], tuple[int, Done]] = {}
         self._bytes = 0
+        self._looked_at = monotonic()
         self._writes: dict[int, int] = {}
         self._openings = count(_OPENINGS)
 
@@ -107,12 +115,15 @@ class Sender:
 
     def wait(self, enough: Callable[[], bool]) -> None:
         """Until that is so, which what is under way must bring about."""
+        if monotonic() - self._looked_at > _AWAY_S:
+            self._engine.extend([*self._under_way], self._timeout_s)
         self._settle(call for call in list(self._under_way) if call.done)
         while not enough():
             calls = list(self._under_way)
             assert calls, "somebody waits for what nobody does"
             self._engine.wait(calls, any)
             self._settle(call for call in calls if call.done)
+        self._looked_at = monotonic()
 
     def drain(self) -> None:
         """Until everything has ended."""
@@ -125,12 +136,13 @@ class Sender:
             done(call)
 
     def close_sessions(self, sessions: Iterable[tuple[int, bytes]]) -> None:
-        """(shard, client id): what still comes of their tasks is refused from now on."""
+        """(shard, client id): what still comes of their tasks is refused from now on. One that
+        cannot be closed ends by itself."""
         for shard, session in sessions:
             identity = Identity(session, next(self._openings))
             body = SessionClose().encode()
             call = NamedWrite(Kind.SESSION_CLOSE, body, shard, identity)
-            self.send(call, len(body), Call.result)
+            self.send(call, len(body), lambda _: None)
         self.drain()
 
     def close(self) -> None:

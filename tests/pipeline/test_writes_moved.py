@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from time import monotonic
 
 import pyarrow as pa
 import pytest
@@ -57,6 +58,19 @@ def test_a_session_that_is_lost_amid_a_task_ends_the_task(fake: FakeNode) -> Non
 
     with pytest.raises(SessionExpired):
         batch_task(keys_batch(fake.address, batchRows="50"), forgetting())
+
+
+def test_the_time_in_which_a_task_waits_for_rows_does_not_count(fake: FakeNode) -> None:
+    def slowly() -> Iterator[pa.RecordBatch]:
+        fake.rule("drop", kind=Kind.PUT_MANY, times=3)
+        for batch in batches(KEYS, ROWS, 1_000):
+            yield batch
+            begin = monotonic()
+            while monotonic() < begin + 1.2:  # longer than the timeout
+                fake.kinds_seen()
+
+    batch_task(keys_batch(fake.address, batchRows="50", timeout="1.1"), slowly())
+    assert fake.data() == dict(ROWS)
 
 
 def test_a_shard_that_stays_silent_ends_the_task_in_time(fake: FakeNode) -> None:
