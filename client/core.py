@@ -201,6 +201,7 @@ class Core:
         """Send a request of a call."""
         assert exchange.call is not None
         exchange.deadline = exchange.call.deadline
+        exchange.epoch = exchange.epoch or self.routes.epoch  # by which it was placed, not sent
         if self._lanes.enter(exchange):
             self._envelopes.build(exchange, now)
             self._dispatch(exchange, now)
@@ -251,7 +252,7 @@ class Core:
             else:
                 self._pause(exchange, now)
             return
-        if exchange.write and exchange.kind is not Kind.SESSION_OPEN:
+        if exchange.write and not exchange.is_opening and exchange.identity is None:
             self._open_session(exchange, endpoint, now)
         self._queue(exchange, endpoint, now)
 
@@ -272,7 +273,7 @@ class Core:
         for exchange in exchanges:
             if exchange.endpoint != endpoint:
                 continue
-            if exchange.kind is Kind.SESSION_OPEN:
+            if exchange.is_opening:
                 self._release(exchange, now)
             else:
                 exchange.problem = problem
@@ -309,7 +310,7 @@ class Core:
         heappush(self._timers, (when, self._timer_count, thing))
 
     def _due(self, exchange: Exchange, now: float) -> None:
-        if now >= exchange.deadline or exchange.kind is Kind.SESSION_OPEN:
+        if now >= exchange.deadline or exchange.is_opening:
             self._finish(exchange, now, error=exchange.out_of_time())
         elif not exchange.frames:  # it waits for room, and was given more time
             self._set_timer(exchange, exchange.deadline)

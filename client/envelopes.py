@@ -2,7 +2,8 @@
 
 One rule: a number is used once, over all shards, and `acked_below` is no higher than the lowest
 write that still waits for its answer. So a shard may forget what lies below, and a copy of a write
-that its caller has given up is refused if it arrives after all.
+that its caller has given up is refused if it arrives after all. A write that brings an `Identity`
+has its numbers from there.
 """
 
 from __future__ import annotations
@@ -32,9 +33,13 @@ class Envelopes:
 
     def number(self, exchange: Exchange) -> None:
         """Give it a number, by which its answer will be recognised."""
-        self._sequence += 1
-        exchange.sequence = self._sequence
-        self.inflight[self._sequence] = exchange
+        if exchange.identity is None:
+            self._sequence += 1
+            exchange.sequence = self._sequence
+        else:
+            exchange.sequence = exchange.identity.sequence
+            assert exchange.sequence not in self.inflight, "of one name one is under way"
+        self.inflight[exchange.sequence] = exchange
 
     def forget(self, exchange: Exchange) -> None:
         """It is done, or built anew because it had no effect."""
@@ -46,7 +51,10 @@ class Envelopes:
         self.forget(exchange)
         self.number(exchange)
         sequence, acked_below = exchange.sequence, 0
-        if exchange.write:
+        if exchange.identity is not None:
+            exchange.client_id = exchange.identity.client_id
+            acked_below = exchange.identity.acked_below
+        elif exchange.write:
             assert exchange.shard is not None, "writes belong to a shard"
             exchange.client_id = self._sessions.of(exchange.shard).client_id
             if exchange.kind is not Kind.SESSION_OPEN:
@@ -58,7 +66,7 @@ class Envelopes:
         if exchange.call is not None:
             left_ms = int((exchange.deadline - now) * 1000 * SERVER_SHARE)
             deadline_ms = min(max(left_ms, 1), limits.deadline_ms_max)
-        exchange.epoch = self._routes.epoch
+        exchange.epoch = exchange.epoch or self._routes.epoch
         exchange.frames = build_request(
             exchange.kind,
             exchange.body,

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shardnode.wire.codec import Answer
 from shardnode.wire.errors import (
@@ -39,6 +39,15 @@ class State(Enum):
     DONE = "done"
 
 
+class Identity(NamedTuple):
+    """The name of a write that a later process may repeat: whoever writes the same thing again
+    gives it the same name, in a session that it opens by itself."""
+
+    client_id: bytes
+    sequence: int
+    acked_below: int = 0
+
+
 class Exchange:
     """What is known about one request."""
 
@@ -56,6 +65,7 @@ class Exchange:
         "epoch",
         "error",
         "frames",
+        "identity",
         "in_lane",
         "kind",
         "node",
@@ -81,6 +91,7 @@ class Exchange:
         call: Call[Any] | None,
         attempt_s: float = 0.0,
         node: int = 0,
+        identity: Identity | None = None,
     ) -> None:
         self.kind = kind
         self.body = body
@@ -93,6 +104,8 @@ class Exchange:
         """How long one attempt may take; 0: as usual."""
         self.node = node
         """The only node that can answer it; 0: whoever leads the shard."""
+        self.identity = identity
+        """None: the client's own session, and the next number there."""
         self.deadline = 0.0
         self.state = State.WAITING
         self.sequence = 0
@@ -121,6 +134,11 @@ class Exchange:
         """What it is, for messages."""
         where = "" if self.shard is None else f" to shard {self.shard}"
         return f"{self.kind.name}{where}"
+
+    @property
+    def is_opening(self) -> bool:
+        """Whether it opens the client's own session, ahead of a write."""
+        return self.kind is Kind.SESSION_OPEN and self.call is None
 
     def no_effect(self) -> None:
         """One of the copies was refused before it had any effect."""

@@ -8,7 +8,8 @@ any more, is an `OutcomeUnknown`.
     Overloaded           the same bytes, after a pause
     Unavailable          the same bytes, after a pause, another way if there is one
     SessionExpired       built anew in a new session; OutcomeUnknown if an earlier copy may have run
-                         (a heartbeat that hears it again in a new session comes from no member)
+                         (a heartbeat that hears it again in a new session comes from no member,
+                         and a session that a caller named himself is his to open anew)
     OutcomeUnknown       a write: the same bytes, after a pause, to learn the outcome
     DeadlineExceeded     ends it, unless an earlier copy may have run
     NotFound             ends it; an append of which an earlier copy may have run is sent again
@@ -58,7 +59,7 @@ def fate_of(exchange: Exchange, error: ShardnodeError, *, said: bool, epoch: int
     `said`: the error is what the shard answered; otherwise its answer could not be read. `epoch`:
     that of the client's table now.
     """
-    if exchange.kind is Kind.SESSION_OPEN:
+    if exchange.is_opening:
         return Fate.FAIL  # the write behind it has its own answer
     if not said:
         return Fate.UNKNOWN if exchange.write else Fate.FAIL
@@ -78,7 +79,7 @@ def fate_of(exchange: Exchange, error: ShardnodeError, *, said: bool, epoch: int
         return Fate.LISTEN if isinstance(error, DeadlineExceeded) else Fate.UNKNOWN
     if isinstance(error, SessionExpired):
         is_answer = exchange.kind is Kind.GROUP_HEARTBEAT and exchange.renewals
-        return Fate.FAIL if is_answer else Fate.RENEW
+        return Fate.FAIL if is_answer or exchange.identity else Fate.RENEW
     if exchange.write and error.number == ShardnodeError.number:
         return Fate.UNKNOWN  # something unexpected happened there, perhaps afterwards
     return Fate.FAIL

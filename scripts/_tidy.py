@@ -66,7 +66,9 @@ ROOMS = {
     ),
     # psutil: signals to whole families of processes, by handles that survive the reuse of ids.
     # storage: the names of its failpoints, and the places of its files.
-    "testing": Room(ours="client node offline sim storage wire", third="psutil pytest zmq"),
+    "testing": Room(
+        ours="client node offline pipeline sim storage wire", third="psutil pytest zmq"
+    ),
     "configs": Room(),
     "bench": Room(
         ours=ALL_BELOW,

@@ -144,7 +144,8 @@ def _append(stream: Stream, entry: Entry, command: Command, ask: Append) -> Appe
             return Appended(last.offset, last.stamp_ms)
         raise Conflict(
             f"expected a sequence above {last.sequence} of producer {ask.producer!r}, found"
-            f" {ask.producer_sequence}; number each batch once, upwards"
+            f" {ask.producer_sequence}; number each batch once, upwards",
+            version=last.sequence,
         )
     stamp_ms = max(command.stamp_ms, stream.mark.stamp_ms)
     offset = stream.mark.end_offset

@@ -105,7 +105,8 @@ class Append(Body):
     """Who appends, over restarts and sessions; empty: nobody in particular."""
     producer_sequence: Number = 0
     """Grows with each batch of one producer in one partition. The last number again is answered
-    as the first time and appends nothing; a lower one is a `Conflict`."""
+    as the first time and appends nothing; a lower one is a `Conflict`, whose version is the last
+    number."""
 
 
 @dataclass(frozen=True, slots=True)

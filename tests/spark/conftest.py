@@ -32,7 +32,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         links = tmp_path_factory.mktemp("path")
         patch.setenv("PATH", path_without_java(os.environ["PATH"], links))
         assert shutil.which("java") is None
-        conf = {"spark.master": "local[2]", "spark.sql.shuffle.partitions": "2"}
+        # Two cores; a task may fail three times, as on a cluster.
+        conf = {"spark.master": "local[2,4]", "spark.sql.shuffle.partitions": "2"}
         running = session(**conf)
         running.sparkContext.setLogLevel("ERROR")
         yield running
