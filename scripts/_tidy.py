@@ -72,7 +72,7 @@ ROOMS = {
     "configs": Room(),
     "bench": Room(
         ours=ALL_BELOW,
-        third="click lmdb msgpack orjson psutil pyarrow rich xxhash zmq",
+        third="click lmdb msgpack orjson psutil pyarrow pyspark rich xxhash zmq",
         lazy="etcd3 grpc nats redis valkey",
     ),
     "cli": Room(ours=f"{ALL_BELOW} bench", lazy_ours=True, third="click rich orjson"),

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import pickle
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from pyspark.serializers import CloudPickleSerializer
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
@@ -28,8 +28,9 @@ class Frame:
         if columns:
             schema = StructType([schema[name] for name in columns])
         self.reader = KeyReader(options, schema)
+        sent = CloudPickleSerializer()  # as Spark sends them to tasks
         self.partitions: Sequence[InputPartition] = [
-            pickle.loads(pickle.dumps(part)) for part in self.reader.partitions()
+            sent.loads(sent.dumps(part)) for part in self.reader.partitions()
         ]
 
     def batches(self) -> list[Any]:

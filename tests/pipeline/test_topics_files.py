@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pickle
 import shutil
 import signal
 from collections.abc import Callable, Iterator, Mapping
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.serializers import CloudPickleSerializer
 
 from shardnode import Client
 from shardnode.client.messages import OutgoingMessage
@@ -29,7 +29,8 @@ def pieces_of(**given: str) -> tuple[list[Piece], Rows]:
     """The pieces of a frame, and its rows in the order of places."""
     options = parse({"topic": "files/all", **given})
     reader = TopicReader(options, whole_schema(options))
-    pieces: list[Any] = [pickle.loads(pickle.dumps(each)) for each in reader.partitions()]
+    sent = CloudPickleSerializer()  # as Spark sends them to tasks
+    pieces: list[Any] = [sent.loads(sent.dumps(each)) for each in reader.partitions()]
     rows = [row for piece in pieces for batch in reader.read(piece) for row in batch.to_pylist()]
     return pieces, sorted(rows, key=place)
 

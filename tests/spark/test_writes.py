@@ -1,4 +1,4 @@
-"""What Spark writes is there once: keys and messages, tasks that fail, workers that die, restarts."""
+"""What Spark writes is there once, whatever fails: tasks, workers, queries that are restarted."""
 
 from __future__ import annotations
 
