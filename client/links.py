@@ -10,6 +10,7 @@ shells sleep on `fileno` only afterwards.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from struct import Struct
 
@@ -87,6 +88,9 @@ class Links:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._links: dict[str, Link] = {}
         self._touched: dict[Link, bool] = {}
+        # A context that is freed in one go with its sockets would wait for them for ever.
+        self._free = weakref.finalize(self, _free, self._context, self._links)
+        self._free.atexit = False
 
     def touch(self, link: Link, *, is_event: bool) -> None:
         """There is news on a link, or about its connection: `pump` will look."""
@@ -158,7 +162,12 @@ class Links:
         return up and not was_up
 
     def close(self) -> None:
-        for link in self._links.values():
-            link.close()
-        self._links = {}
-        self._context.destroy(0)
+        self._free()
+
+
+def _free(context: zmq.Context[zmq.Socket[bytes]], links: dict[str, Link]) -> None:
+    """What nobody uses any more."""
+    for link in links.values():
+        link.close()
+    links.clear()
+    context.destroy(0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import subprocess
 import sys
@@ -26,6 +27,8 @@ from shardnode import (
     ShardnodeError,
     Unavailable,
 )
+from shardnode.client.calls import TableCall
+from shardnode.client.engine import Engine
 from shardnode.wire import limits
 from shardnode.wire.errors import Denied, NotLeader, SessionExpired, WrongShard
 from shardnode.wire.kinds import Kind
@@ -416,3 +419,15 @@ def test_forked_child_has_its_own_sockets_and_id(node: FakeNode, db: Client) -> 
     }
     assert len(ids) == 2
     assert db.get_many([b"parent", b"child"]) == [b"2", b"1"]
+
+
+def test_an_engine_that_nobody_closed_is_freed_without_waiting(node: FakeNode) -> None:
+    """Sockets and their context in one piece of garbage: ZeroMQ would wait for the sockets."""
+    engine = Engine([node.endpoint])
+    engine.run(TableCall(), 5.0)
+    engine.itself = engine  # type: ignore[attr-defined]
+    del engine
+    collector = threading.Thread(target=gc.collect, daemon=True)
+    collector.start()
+    collector.join(20.0)
+    assert not collector.is_alive()
