@@ -1,4 +1,8 @@
-"""What Spark writes is there once, whatever fails: tasks, workers, queries that are restarted."""
+"""What Spark writes is there once, whatever fails: tasks, workers, queries that are restarted.
+
+Frames are made by `spark.createDataFrame`: `rdd.toDF` belongs to the session that was made last, which
+may be one that a stream has cloned, with settings of its own.
+"""
 
 from __future__ import annotations
 
@@ -157,7 +161,7 @@ def test_a_task_that_fails_halfway_and_is_run_again_has_no_second_effect(
     for topic in ("", "writes/retried"):
         note = tmp_path / f"seen{len(topic)}"
         failing = partial(failing_once, address=node.address, topic=topic, note=str(note))
-        failed = frame.rdd.mapPartitions(failing).toDF(frame.schema)
+        failed = spark.createDataFrame(frame.rdd.mapPartitions(failing), frame.schema)
         options = {"topic": topic, "batchRows": SMALL} if topic else {"batchRows": SMALL}
         write(failed, node, **options)
         assert note.exists(), "the first attempt wrote something, and failed"
@@ -197,7 +201,7 @@ def test_a_worker_that_is_killed_during_a_write_costs_no_row(
         pid = node.pid(1)
         assert pid is not None
         kill = partial(killing, pid=pid, folder=str(folder))
-        killed = frame.rdd.mapPartitions(kill).toDF(frame.schema)
+        killed = spark.createDataFrame(frame.rdd.mapPartitions(kill), frame.schema)
         write(killed, node, batchRows=SMALL, **({"topic": topic} if topic else {}))
         node.wait_ready()
         assert (folder / "killed").exists()
