@@ -345,8 +345,8 @@ class SegmentedLog:
         write_sidecar(self._files, sidecar_path(sealed.path), content)
 
     def _seal(self) -> None:
-        """Cut the last segment to what it holds, durably: only where the log ends may there be bytes
-        that mean nothing."""
+        """Cut the last segment to what it holds, durably: only where the log ends may there be
+        bytes that mean nothing."""
         end = self._timeline.segments[-1].end
         try:
             self._file.truncate(end)

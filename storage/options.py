@@ -36,10 +36,10 @@ class LogOptions:
 
     spare_segments: int = 4
     """Segments that were cut in front and are kept to be written over: 100 KB and its fsync cost 17
-    us of a core so, and 45 us in a file that grows. A log that has outgrown what is kept for members
-    that lag (256 MiB) is cut to what its effects need, so four of them become free at a time, and
-    the log grows into them again: the disk holds no more than it did before the cut. 0 turns it
-    off."""
+    us of a core so, and 45 us in a file that grows. A log that has outgrown what is kept for
+    members that lag (256 MiB) is cut to what its effects need, so four of them become free at a
+    time, and the log grows into them again: the disk holds no more than it did before the cut. 0
+    turns it off."""
 
     def __post_init__(self) -> None:
         assert 0 < self.max_record_bytes <= self.max_batch_bytes <= BATCH_BYTES_LIMIT

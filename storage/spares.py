@@ -12,8 +12,8 @@ for anything:
 - Every life has a random salt of its own. It seeds the checksum of each batch header inside, so no
   batch of an earlier life is ever sound: see `records.py`.
 - RECYCLED in the header says that such bytes may follow the last batch. Where no batch of this life
-  begins there, and none comes later, the segment ends: `replay.py`. What a batch of this life proves
-  is proven as everywhere.
+  begins there, and none comes later, the segment ends: `replay.py`. What a batch of this life
+  proves is proven as everywhere.
 - They are there only in the last segment. It is cut to its length before the next one is begun, and
   at open, as a torn end is: so nothing that a crash left there meets what is written afterwards.
 - A file whose bytes somebody may still read is never kept: see `SegmentedLog.stretch`.

@@ -6,7 +6,6 @@ import random
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from pyspark.serializers import CloudPickleSerializer
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
@@ -15,6 +14,7 @@ from shardnode.pipeline.keys_scan import KeyReader
 from shardnode.pipeline.options import parse
 from shardnode.pipeline.schemas import whole_schema
 from shardnode.wire.placement import slot_of_key
+from tests.pipeline.sending import as_sent
 
 Row = Mapping[str, Any]
 
@@ -28,10 +28,7 @@ class Frame:
         if columns:
             schema = StructType([schema[name] for name in columns])
         self.reader = KeyReader(options, schema)
-        sent = CloudPickleSerializer()  # as Spark sends them to tasks
-        self.partitions: Sequence[InputPartition] = [
-            sent.loads(sent.dumps(part)) for part in self.reader.partitions()
-        ]
+        self.partitions: Sequence[InputPartition] = as_sent(self.reader.partitions())
 
     def batches(self) -> list[Any]:
         return [batch for part in self.partitions for batch in self.reader.read(part)]

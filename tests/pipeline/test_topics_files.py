@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.serializers import CloudPickleSerializer
 
 from shardnode import Client
 from shardnode.client.messages import OutgoingMessage
@@ -20,6 +19,7 @@ from shardnode.pipeline.topics_files import TailPiece
 from shardnode.pipeline.topics_scan import Piece, TopicReader
 from shardnode.testing.node import NodeUnderTest
 from shardnode.wire.errors import InvalidRequest, NotFound
+from tests.pipeline.sending import as_sent
 
 PARTITIONS = 3
 Rows = list[Mapping[str, Any]]
@@ -29,8 +29,7 @@ def pieces_of(**given: str) -> tuple[list[Piece], Rows]:
     """The pieces of a frame, and its rows in the order of places."""
     options = parse({"topic": "files/all", **given})
     reader = TopicReader(options, whole_schema(options))
-    sent = CloudPickleSerializer()  # as Spark sends them to tasks
-    pieces: list[Any] = [sent.loads(sent.dumps(each)) for each in reader.partitions()]
+    pieces: list[Any] = as_sent(reader.partitions())
     rows = [row for piece in pieces for batch in reader.read(piece) for row in batch.to_pylist()]
     return pieces, sorted(rows, key=place)
 

@@ -1,7 +1,7 @@
 """What Spark writes is there once, whatever fails: tasks, workers, queries that are restarted.
 
-Frames are made by `spark.createDataFrame`: `rdd.toDF` belongs to the session that was made last, which
-may be one that a stream has cloned, with settings of its own.
+Frames are made by `spark.createDataFrame`: `rdd.toDF` belongs to the session that was made last,
+which may be one that a stream has cloned, with settings of its own.
 """
 
 from __future__ import annotations
