@@ -26,10 +26,12 @@ from shardnode.client.arguments import (
 from shardnode.client.batching import Verb
 from shardnode.client.calls import Call, TableCall
 from shardnode.client.engine_aio import AsyncEngine
+from shardnode.client.messages import Position
 from shardnode.client.offsets import Offset
 from shardnode.client.operations import Ttl
 from shardnode.client.scans import Scan
 from shardnode.client.topic_aio import AsyncTopic
+from shardnode.client.topic_calls import AppendCall
 from shardnode.client.topics import Retention
 from shardnode.client.transactions import Do, If
 from shardnode.client.values import (
@@ -354,6 +356,13 @@ class AsyncClient:
     async def _run(self, call: Call[T], timeout: float | None, more_s: float = 0.0) -> T:
         timeout_s = to_timeout_s(timeout, self._timeout_s)
         return await self._connected().run(call, timeout_s + more_s)
+
+    async def _append(self, call: AppendCall, timeout: float | None) -> Position:
+        """Together with others of the same partition, where that can be."""
+        timeout_s = to_timeout_s(timeout, self._timeout_s)
+        engine = self._connected()
+        future = engine.appender.add(call, timeout_s)
+        return await (engine.run(call, timeout_s) if future is None else future)
 
     def _timeout(self, timeout: float | None) -> float:
         return to_timeout_s(timeout, self._timeout_s)

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any, TypeVar
 
+from shardnode.client.appending import Appender
 from shardnode.client.batching import Batcher
 from shardnode.client.calls import Alarm, Call
 from shardnode.client.core import Core
@@ -28,6 +29,7 @@ class AsyncEngine:
         self.loop = loop
         self.core = Core(seeds, random=Random(), new_client_id=lambda: os.urandom(16))
         self.batcher = Batcher(loop, self)
+        self.appender = Appender(loop, self)
         self._links = Links(self.core, self._register)
         self._filenos: list[int] = []
         self._timer: asyncio.TimerHandle | None = None
@@ -139,7 +141,9 @@ class AsyncEngine:
         if self._timer is not None:
             self._timer.cancel()
         if not self.loop.is_closed():
-            self.batcher.close(Unavailable("the client was closed; it had no effect"))
+            closed = Unavailable("the client was closed; it had no effect")
+            self.batcher.close(closed)
+            self.appender.close(closed)
             self.core.give_up("the client was closed", self.loop.time())
             for call in self.core.finished:
                 if call.waiter is not None:

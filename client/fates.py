@@ -33,7 +33,7 @@ from shardnode.wire.errors import (
     Unavailable,
     WrongShard,
 )
-from shardnode.wire.kinds import Kind
+from shardnode.wire.kinds import APPENDS, Kind
 
 
 class Fate(Enum):
@@ -71,7 +71,7 @@ def fate_of(exchange: Exchange, error: ShardnodeError, *, said: bool, epoch: int
         return Fate.PAUSE
     if isinstance(error, OutcomeUnknown):
         return Fate.PAUSE if exchange.write else Fate.FAIL
-    if isinstance(error, NotFound) and exchange.kind is Kind.APPEND and exchange.maybe_applied():
+    if isinstance(error, NotFound) and exchange.kind in APPENDS and exchange.maybe_applied():
         return Fate.PAUSE  # said at the door, before sessions are looked at: it is no outcome
     if isinstance(error, Conflict | NotFound):
         return Fate.FAIL  # a session remembers them: they are the outcome of every copy

@@ -96,9 +96,10 @@ def to_batch(messages: Outgoings, key: Data | None) -> Outgoing:
         )
     listed = list(messages)
     common = None if key is None else to_bytes(key)
-    if common is None and set(map(type, listed)) == {bytes}:
+    is_plain = [*map(type, listed)].count(bytes) == len(listed)  # half the time of a set of types
+    if common is None and is_plain:
         return Outgoing(len(listed), pack_values(listed), None)  # type: ignore[arg-type]  # checked
-    if set(map(type, listed)) <= {bytes}:
+    if is_plain:
         keys: Sequence[bytes | None] = () if common is None else [common] * len(listed)
         batch = MessageBatch(listed, keys)  # type: ignore[arg-type]  # just checked, in C
     else:

@@ -107,11 +107,23 @@ class PartitionCall(Call[T]):
         attempt_s: float = 0.0,
     ) -> Exchange:
         """Send a request to the shard of a partition."""
+        return self.send(core, kind, body.encode(), namespace, now, attempt_s)
+
+    def send(
+        self,
+        core: Core,
+        kind: Kind,
+        body: bytes,
+        namespace: int,
+        now: float,
+        attempt_s: float = 0.0,
+    ) -> Exchange:
+        """The same with a body that is encoded."""
         table = core.routes.table
         assert table is not None, "a call begins when there is a table"
         shard = table.shard_of_slot(slot_of_partition(namespace))
         key = namespace_to_bytes(namespace)
-        return self.submit(core, kind, body.encode(), shard, key, now, attempt_s)
+        return self.submit(core, kind, body, shard, key, now, attempt_s)
 
     def submit(
         self,

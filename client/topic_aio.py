@@ -58,7 +58,7 @@ class AsyncTopic:
             producer=producer,
             sequence=sequence,
         )
-        return await self._client._run(call, timeout)
+        return await self._client._append(call, timeout)
 
     async def read(
         self,

@@ -7,6 +7,7 @@ request repeated until it works or time is up. That is safe, because nothing of 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from shardnode.client.calls import T
@@ -14,6 +15,7 @@ from shardnode.client.exchange import Exchange
 from shardnode.client.messages import Outgoing, Position
 from shardnode.client.offsets import Start
 from shardnode.client.partition_calls import GRACE_S, PartitionCall
+from shardnode.wire.appends import pack_append_many
 from shardnode.wire.control import TopicDescribe, TopicFound
 from shardnode.wire.errors import Compacted, NotFound, ShardnodeError, WrongShard
 from shardnode.wire.kinds import Kind
@@ -116,7 +118,19 @@ class DescribeCall(TopicCall[TopicFound]):
         self.succeed(core, topic)
 
 
-class AppendCall(TopicCall[Position]):
+class _Appends(TopicCall[Position]):
+    """What appends share: what is known of the topic is looked at anew now and then, so that new
+    partitions get their part."""
+
+    def go_on(self, core: Core, now: float) -> None:
+        known = core.routes.topics.get(self.name)
+        if known is not None and now >= known.fresh_until:
+            core.routes.learn_topic(known.found, now)  # so that one call asks, and none waits
+            core.start(DescribeCall(self.name), now, DESCRIBE_S)
+        super().go_on(core, now)
+
+
+class AppendCall(_Appends):
     """Append a batch to one partition."""
 
     def __init__(
@@ -132,33 +146,58 @@ class AppendCall(TopicCall[Position]):
     ) -> None:
         """`turn`: where a batch without partition and key goes, modulo the partitions."""
         super().__init__(name)
-        self._batch = batch
-        self._data = data
+        self.size = batch.size
+        self.data = data
+        self._key = batch.key
         self._wanted = partition
         self._turn = turn
         self._producer = producer
         self._sequence = sequence
         self._partition = 0
 
-    def go_on(self, core: Core, now: float) -> None:
+    def place(self, core: Core) -> int | None:
+        """The partition, if it may go there together with others."""
         known = core.routes.topics.get(self.name)
-        if known is not None and now >= known.fresh_until:
-            core.routes.learn_topic(known.found, now)  # so that one call asks, and none waits
-            core.start(DescribeCall(self.name), now, DESCRIBE_S)
-        super().go_on(core, now)
+        if known is None or self._producer:
+            return None
+        partition = self._partition_of(known.found)
+        return partition if partition < known.found.partitions else None
+
+    def _partition_of(self, topic: TopicFound) -> int:
+        if self._wanted is not None:
+            return self._wanted
+        if self._key is not None:
+            return partition_of_key(self._key, topic.partitions)
+        return self._turn % topic.partitions
 
     def use(self, core: Core, topic: TopicFound, now: float) -> None:
-        partition = self._wanted
-        if partition is None and self._batch.key is not None:
-            partition = partition_of_key(self._batch.key, topic.partitions)
-        elif partition is None:
-            partition = self._turn % topic.partitions
+        partition = self._partition_of(topic)
         if self.knows(core, topic, partition, now):
             self._partition = partition
             space = pack_namespace(topic.stream, topic.topic, partition)
-            count, data = self._batch.size, self._data
-            body = Append(space, count, data, self._producer, self._sequence)
+            body = Append(space, self.size, self.data, self._producer, self._sequence)
             self.ask(core, Kind.APPEND, body, space, now)
+
+    def answered(self, core: Core, exchange: Exchange, now: float) -> None:  # noqa: ARG002
+        assert isinstance(exchange.answer, Appended)
+        self.succeed(core, Position(self._partition, exchange.answer.offset))
+
+
+class AppendManyCall(_Appends):
+    """Append several batches to one partition, one behind the other, all or nothing; where the
+    first of them is."""
+
+    def __init__(self, name: str, partition: int, appends: Sequence[AppendCall]) -> None:
+        super().__init__(name)
+        self._partition = partition
+        self._counts = [each.size for each in appends]
+        self._batches = [each.data for each in appends]
+
+    def use(self, core: Core, topic: TopicFound, now: float) -> None:
+        if self.knows(core, topic, self._partition, now):
+            space = pack_namespace(topic.stream, topic.topic, self._partition)
+            body = pack_append_many(space, self._counts, self._batches)
+            self.send(core, Kind.APPEND_MANY, body, space, now)
 
     def answered(self, core: Core, exchange: Exchange, now: float) -> None:  # noqa: ARG002
         assert isinstance(exchange.answer, Appended)

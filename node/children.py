@@ -18,6 +18,14 @@ from typing import Any
 
 import orjson
 
+ENVIRONMENT = {
+    "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
+    "MALLOC_TRIM_THRESHOLD_": str(128 << 20),
+}
+"""glibc gives buffers of more than 128 KiB back to the system as soon as they are free, and takes
+them again, page by page, for the next request: 30 us of each 100 KB. Children keep them instead, up
+to the second size. Who starts the node may say otherwise."""
+
 LINE_BYTES_MAX = 4 << 20
 """A child that sends more without an end of line is broken."""
 
@@ -48,6 +56,7 @@ class Child:
             stderr=stderr,
             pass_fds=pass_fds,
             process_group=0,
+            env={**ENVIRONMENT, **os.environ},
             bufsize=0,
         )
         assert self._process.stdin is not None

@@ -21,7 +21,7 @@ from shardnode.wire.frames import NO_CLIENT
 from shardnode.wire.kinds import Kind, Operation
 from shardnode.wire.placement import KEY_VALUE_PARTITION, RAFT_PARTITION
 from shardnode.wire.requests import Cas, DeleteMany, Put, PutMany, Transact
-from shardnode.wire.streams import Append
+from shardnode.wire.streams import Append, AppendMany
 
 
 def record_row(record: Record) -> Row:
@@ -103,6 +103,15 @@ def _append(command: Command) -> Row:
     return row
 
 
+def _append_many(command: Command) -> Row:
+    ask = AppendMany.decode(command.body)
+    return {
+        "batches": len(ask.counts),
+        "messages": sum(ask.counts),
+        "batch_bytes": len(ask.batches),
+    }
+
+
 def _expire_keys(command: Command) -> Row:
     keys, _ = msgpack.unpackb(command.body)
     return {"keys": len(keys)} | ({"first_key": keys[0]} if keys else {})
@@ -119,6 +128,7 @@ _ABOUT: dict[int, Callable[[Command], Row]] = {
     Kind.DELETE_MANY: _delete_many,
     Kind.TRANSACT: _transact,
     Kind.APPEND: _append,
+    Kind.APPEND_MANY: _append_many,
     EXPIRE_KEYS: _expire_keys,
 }
 

@@ -11,8 +11,8 @@ again would tell.
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_left
-from collections.abc import Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import msgpack
@@ -23,11 +23,10 @@ from shardnode.shard.streams import directory_of
 from shardnode.storage.partition_records import BatchHeader as PartitionBatch
 from shardnode.storage.partition_records import Mark
 from shardnode.storage.records import BatchHeader, RecordView
+from shardnode.wire.appends import view_append, view_append_many
+from shardnode.wire.errors import InvalidRequest
 from shardnode.wire.kinds import Kind
 from shardnode.wire.placement import RAFT_PARTITION as FIRST_INTERNAL
-
-_COUNT, _BATCH = 1, 2
-"""Where they stand in the body of an APPEND."""
 
 
 class MarkedPartition(NamedTuple):
@@ -76,13 +75,14 @@ class StreamEntries:
         self._last = header.last
         self._forget_from(header.first)
         for index, partition, number, payload in records:
-            if partition < FIRST_INTERNAL and kind_of(bytes(payload[:10])) == Kind.APPEND:
-                try:
-                    body = msgpack.unpackb(payload[HEADER_BYTES:])
-                    count, checksum = int(body[_COUNT]), xxh3_64_intdigest(body[_BATCH])
-                except (ValueError, TypeError, IndexError):
-                    continue  # it was refused, when it was applied
-                row = (index, partition, number, count, checksum)
+            if partition >= FIRST_INTERNAL:
+                continue
+            try:
+                batches = _batches_of(kind_of(bytes(payload[:10])), payload[HEADER_BYTES:])
+            except InvalidRequest:
+                continue  # it was refused, when it was applied
+            for count, batch in batches:
+                row = (index, partition, number, count, xxh3_64_intdigest(batch))
                 for column, value in zip(self._columns, row, strict=True):
                     column.append(value)
 
@@ -91,17 +91,16 @@ class StreamEntries:
         known of its entry."""
         if not self._first <= batch.log_index <= self._last:
             return ""
-        at = bisect_left(self._indexes, batch.log_index)
-        found: tuple[int, ...] = ()
-        if at < len(self._indexes) and self._indexes[at] == batch.log_index:
-            found = tuple(column[at] for column in self._columns[1:])
+        begin = bisect_left(self._indexes, batch.log_index)
+        end = bisect_right(self._indexes, batch.log_index, lo=begin)
         expected = (partition, batch.index, batch.count, batch.payload_checksum)
-        if found == expected:
+        found = [tuple(column[at] for column in self._columns[1:]) for at in range(begin, end)]
+        if expected in found:
             return ""
         return (
             f"the batch of offset {batch.offset} was made by entry {batch.log_index} of the shard's"
             f" log: expected partition, number, count and checksum {expected} there, found"
-            f" {found or 'no append'}"
+            f" {', '.join(map(str, found)) or 'no append'}"
         )
 
     def _forget_from(self, index: int) -> None:
@@ -109,3 +108,11 @@ class StreamEntries:
         if keep < len(self._indexes):
             for column in self._columns:
                 del column[keep:]
+
+
+def _batches_of(kind: int, body: memoryview) -> Sequence[tuple[int, bytes]]:
+    """The count of each batch that an entry brings, and its bytes; raises `InvalidRequest`."""
+    if kind == Kind.APPEND:
+        ask = view_append(body)
+        return [(ask.count, ask.batch)]
+    return [*view_append_many(body).each()] if kind == Kind.APPEND_MANY else []

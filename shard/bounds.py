@@ -18,7 +18,7 @@ from shardnode.wire import limits
 from shardnode.wire.codec import Body
 from shardnode.wire.errors import LimitExceeded, Overloaded, limit_exceeded
 from shardnode.wire.requests import Cas, DeleteMany, GetMany, Put, PutMany, SessionOpen, Transact
-from shardnode.wire.streams import Append
+from shardnode.wire.streams import Append, AppendMany
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +44,9 @@ class Bounds:
         if isinstance(body, Append):
             self._at_most("batch_messages", body.count)
             self._at_most("batch_bytes", len(body.batch))
+        elif isinstance(body, AppendMany):
+            self._at_most("batch_messages", max(body.counts))
+            self._at_most("batch_bytes", max(body.sizes))
         elif isinstance(body, PutMany | GetMany | DeleteMany):
             self._at_most("batch_keys", len(body.keys))
             if isinstance(body, PutMany):

@@ -10,7 +10,7 @@ the loop in `worker.py` does the rest.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -33,7 +33,7 @@ from shardnode.shard.topics import Topics
 from shardnode.shard.waiting import Desk, Send, Waiting, in_wire_terms
 from shardnode.shard.watches import Watches
 from shardnode.wire import limits
-from shardnode.wire.appends import check_batch, view_append
+from shardnode.wire.appends import check_batches, view_append, view_append_many
 from shardnode.wire.control import (
     LeaderTransfer,
     MemberAdd,
@@ -49,7 +49,7 @@ from shardnode.wire.errors import (
     ShardnodeError,
     Unavailable,
 )
-from shardnode.wire.frames import NO_CLIENT, parse_request, return_address
+from shardnode.wire.frames import NO_CLIENT, Frame, parse_request, return_address
 from shardnode.wire.frames import Request as WireRequest
 from shardnode.wire.groups import GroupDescribe, GroupJoin, GroupList, OffsetFetch, OffsetsFound
 from shardnode.wire.kinds import Consistency, Flag, Kind
@@ -63,7 +63,7 @@ from shardnode.wire.placement import (
 from shardnode.wire.replies import Entry, Found
 from shardnode.wire.requests import Get, GetMany, Scan, Watch, decode_request
 from shardnode.wire.routing import LEGACY_SHARD
-from shardnode.wire.streams import Append, OffsetLookup, Read
+from shardnode.wire.streams import Append, AppendMany, OffsetLookup, Read
 
 if TYPE_CHECKING:
     from shardnode.shard.effects import Effects
@@ -82,6 +82,12 @@ READS = GROUP_READS | {
     Kind.OFFSET_LOOKUP,
     Kind.CUT_OPEN,
 }
+
+_VIEWS: Mapping[int, Callable[[Frame], Append | AppendMany]] = {
+    Kind.APPEND: view_append,
+    Kind.APPEND_MANY: view_append_many,
+}
+"""Bodies that are too large to be copied."""
 
 Suggest = Callable[[int, Sequence[Trim]], None]
 """(stamp, trims): where partitions are to begin, for the leader."""
@@ -189,8 +195,8 @@ class Service:
         request = parse_request(message.frames)
         header = request.header
         kind = header.kind
-        is_append = kind == Kind.APPEND
-        body = view_append(request.body) if is_append else decode_request(kind, request.body)
+        view = _VIEWS.get(kind)
+        body = view(request.body) if view else decode_request(kind, request.body)
         deadline_ms = self.now_ms + (header.deadline_ms or limits.deadline_ms_default)
         waiting = Waiting(message, request.return_address(), body, deadline_ms)
         owner = check_owner(request, body, self.settings.shard, self.table)
@@ -200,7 +206,7 @@ class Service:
         self._bounds.check(body, len(self.effects.sessions))
         if kind in WRITES:
             self._take_write(waiting, request, KEY_VALUE_PARTITION)
-        elif isinstance(body, Append):
+        elif isinstance(body, Append | AppendMany):
             self._take_append(waiting, request, body)
         elif kind in GROUP_WRITES:
             self._take_group(waiting, request)
@@ -236,11 +242,13 @@ class Service:
 
     # -- writes -------------------------------------------------------------------------------
 
-    def _take_append(self, waiting: Waiting, request: WireRequest, ask: Append) -> None:
+    def _take_append(
+        self, waiting: Waiting, request: WireRequest, ask: Append | AppendMany
+    ) -> None:
         """What is no batch, or one of another count, is never logged."""
         self.replica.raft.require_leader()
         self._streams().of(ask.namespace)
-        check_batch(ask)
+        check_batches(ask)
         self._take_write(waiting, request, ask.namespace)
 
     def _take_group(self, waiting: Waiting, request: WireRequest) -> None:

@@ -8,7 +8,7 @@ are damaged or the disk is full.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgpack
@@ -17,10 +17,10 @@ from shardnode.raft import Entry
 from shardnode.shard.entries import STREAM_TRIM, Command, accept, refuse
 from shardnode.storage.errors import NoSpace
 from shardnode.storage.partition_log import Batch, Mark, PartitionLog, SyncWork
-from shardnode.wire.appends import view_append
+from shardnode.wire.appends import view_append, view_append_many
 from shardnode.wire.errors import Conflict, InvalidRequest, ShardnodeError
 from shardnode.wire.kinds import Kind
-from shardnode.wire.streams import Append, Appended
+from shardnode.wire.streams import Append, Appended, AppendMany
 
 PRODUCERS_MAX = 1_000
 """Remembered in one partition; who appended longest ago is forgotten first."""
@@ -54,17 +54,18 @@ class Stream:
         self.tail: deque[Batch] | None = None
         """The last batches, when the partition's policy asks for more than a majority."""
 
-    def append(self, batch: Batch) -> None:
-        """The mark moves on; the bytes follow with `write`."""
+    def append(self, batches: Sequence[Batch]) -> None:
+        """What one entry brought. The mark moves on; the bytes follow with `write`."""
         self.packed = None
-        self.unwritten.append(batch)
+        self.unwritten += batches
         if self.tail is not None:
-            self.tail.append(batch._replace(payload=b""))
+            self.tail.extend(batch._replace(payload=b"") for batch in batches)
+        last = batches[-1]
         self.mark = self.mark._replace(
-            index=batch.index,
-            log_index=batch.log_index,
-            stamp_ms=max(batch.stamp_ms, self.mark.stamp_ms),
-            end_offset=batch.offset + batch.count,
+            index=last.index,
+            log_index=last.log_index,
+            stamp_ms=max(last.stamp_ms, self.mark.stamp_ms),
+            end_offset=last.offset + last.count,
         )
 
     def trim(self, offset: int) -> None:
@@ -119,10 +120,13 @@ def run(stream: Stream, entry: Entry, command: Command) -> bytes:
         if command.kind == STREAM_TRIM:
             stream.trim(_offset_of(command))
             return accept(b"")
-        if command.kind != Kind.APPEND:
+        if command.kind == Kind.APPEND:
+            done = _append(stream, entry, command, view_append(command.body))
+        elif command.kind == Kind.APPEND_MANY:
+            done = _append_many(stream, entry, command, view_append_many(command.body))
+        else:
             raise InvalidRequest(f"expected a request of a stream, found kind {command.kind}")
-        ask = view_append(command.body)
-        return accept(_append(stream, entry, command, ask).encode())
+        return accept(done.encode())
     except ShardnodeError as error:
         return refuse(error)
 
@@ -149,10 +153,22 @@ def _append(stream: Stream, entry: Entry, command: Command, ask: Append) -> Appe
         )
     stamp_ms = max(command.stamp_ms, stream.mark.stamp_ms)
     offset = stream.mark.end_offset
-    stream.append(Batch(entry.partition_index, entry.index, offset, ask.count, stamp_ms, ask.batch))
+    batch = Batch(entry.partition_index, entry.index, offset, ask.count, stamp_ms, ask.batch)
+    stream.append((batch,))
     if ask.producer:
         stream.producers.pop(ask.producer, None)
         stream.producers[ask.producer] = Last(ask.producer_sequence, offset, stamp_ms)
         if len(stream.producers) > PRODUCERS_MAX:
             del stream.producers[next(iter(stream.producers))]
     return Appended(offset, stamp_ms)
+
+
+def _append_many(stream: Stream, entry: Entry, command: Command, ask: AppendMany) -> Appended:
+    stamp_ms = max(command.stamp_ms, stream.mark.stamp_ms)
+    first = offset = stream.mark.end_offset
+    batches: list[Batch] = []
+    for count, payload in ask.each():
+        batches.append(Batch(entry.partition_index, entry.index, offset, count, stamp_ms, payload))
+        offset += count
+    stream.append(batches)
+    return Appended(first, stamp_ms)

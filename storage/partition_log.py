@@ -161,7 +161,8 @@ class PartitionLog:
     def append(self, batches: Sequence[Batch]) -> None:
         """Write batches that continue the log, with one write for each segment they go to.
 
-        Offsets are dense; index and log index grow, and the stamp does not fall.
+        Offsets are dense; index, log index and stamp do not fall. Batches with one log index came
+        together: a mark that is kept is behind all of them or none.
         """
         self._check()
         assert batches, "nothing to append"

@@ -103,8 +103,10 @@ class Plan:
             raise TooLarge(f"the batch of offset {batch.offset}", size, limit)
         assert batch.offset == mark.end_offset, f"{batch.offset} where {mark.end_offset} is next"
         assert batch.count > 0, "a batch without messages"
-        assert batch.index > mark.index, f"index {batch.index} after {mark.index}"
-        assert batch.log_index > mark.log_index, f"entry {batch.log_index} after {mark.log_index}"
+        assert batch.index >= mark.index, f"index {batch.index} after {mark.index}"
+        assert batch.log_index >= mark.log_index, f"entry {batch.log_index} after {mark.log_index}"
+        same = batch.index == mark.index, batch.log_index == mark.log_index
+        assert same[0] == same[1], f"{batch} is of the entry before it by one number only"
         assert batch.stamp_ms >= mark.stamp_ms, f"stamp {batch.stamp_ms} after {mark.stamp_ms}"
 
     def _rolls(self, total: int) -> bool:

@@ -50,7 +50,7 @@ _MARK = Struct("<10Q")
 
 
 class Batch(NamedTuple):
-    """What was appended as one entry, and is read back as it came."""
+    """What was appended at once, and is read back as it came. An entry may bring several."""
 
     index: int  # type: ignore[assignment]  # partition index of the entry; hides tuple.index
     log_index: int  # of the entry in the segmented log

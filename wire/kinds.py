@@ -32,6 +32,7 @@ class Kind(IntEnum):
     APPEND = 64
     READ = 65
     OFFSET_LOOKUP = 66
+    APPEND_MANY = 67
 
     GROUP_JOIN = 128
     GROUP_HEARTBEAT = 129
@@ -159,6 +160,7 @@ WRITES = frozenset(
         Kind.SESSION_KEEP_ALIVE,
         Kind.SESSION_CLOSE,
         Kind.APPEND,
+        Kind.APPEND_MANY,
         Kind.GROUP_JOIN,
         Kind.GROUP_HEARTBEAT,
         Kind.GROUP_LEAVE,
@@ -174,6 +176,9 @@ WRITES = frozenset(
     }
 )
 """Kinds that become a log entry, whose outcome can therefore be unknown after a lost reply."""
+
+APPENDS = frozenset({Kind.APPEND, Kind.APPEND_MANY})
+"""Kinds that bring batches to a stream partition."""
 
 SHARD_ADDRESSED = frozenset(
     {
@@ -197,6 +202,7 @@ for them would silently leave out the others."""
 PARTITION_ADDRESSED = frozenset(
     {
         Kind.APPEND,
+        Kind.APPEND_MANY,
         Kind.READ,
         Kind.OFFSET_LOOKUP,
         Kind.OFFSET_COMMIT,

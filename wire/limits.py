@@ -117,6 +117,10 @@ watch_wait_ms_max: Final = 60_000
 batch_messages_max: Final = 10_000
 """Messages appended at once; the same list length as a batch of keys."""
 
+append_batches_max: Final = 64
+"""Batches in one request: what a client gathers while its shard is busy. From here on what a
+request costs beside its bytes does not matter any more."""
+
 batch_headers_max: Final = 10_000
 """Headers of all messages of a batch together."""
 

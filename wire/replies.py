@@ -173,6 +173,7 @@ REPLIES: Mapping[Kind, type[Answer]] = {
     Kind.EXPLAIN: Route,
     Kind.STATUS: StatusFound,
     Kind.APPEND: streams.Appended,
+    Kind.APPEND_MANY: streams.Appended,
     Kind.READ: streams.MessagesFound,
     Kind.OFFSET_LOOKUP: streams.OffsetFound,
     Kind.GROUP_JOIN: groups.GroupAssigned,

@@ -283,6 +283,7 @@ REQUESTS: Mapping[Kind, type[Body]] = {
     Kind.EXPLAIN: Explain,
     Kind.STATUS: Status,
     Kind.APPEND: streams.Append,
+    Kind.APPEND_MANY: streams.AppendMany,
     Kind.READ: streams.Read,
     Kind.OFFSET_LOOKUP: streams.OffsetLookup,
     Kind.GROUP_JOIN: groups.GroupJoin,

@@ -8,7 +8,7 @@ Each request here is sent to the shard of its partition, with the namespace as r
 `Flag.NAMESPACE`. Topics are turned into namespaces by `control.TopicDescribe`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -107,6 +107,37 @@ class Append(Body):
     """Grows with each batch of one producer in one partition. The last number again is answered
     as the first time and appends nothing; a lower one is a `Conflict`, whose version is the last
     number."""
+
+
+@dataclass(frozen=True, slots=True)
+class AppendMany(Body):
+    """Append several batches to a partition, in order, all or nothing. Each is stored by itself, as
+    if it had been sent alone. Answered by `Appended`, of the first; the others follow it without a
+    gap, and have the same stamp."""
+
+    namespace: Namespace
+    counts: Annotated[Sequence[int], IntColumn("append_batches_max", "batch_messages_max", low=1)]
+    """How many messages each batch has."""
+    sizes: Annotated[Sequence[int], IntColumn("append_batches_max", "batch_bytes_max", low=1)]
+    """How many bytes."""
+    batches: Annotated[bytes, Bytes("batch_bytes_max", length_min=1)]
+    """All of them, one behind the other: each as in `Append`."""
+
+    def validate(self) -> None:
+        if len(self.counts) != len(self.sizes) or sum(self.sizes) != len(self.batches):
+            raise malformed(
+                "a count and a size for each batch, and as many bytes as the sizes together",
+                f"{len(self.counts)} counts and {len(self.sizes)} sizes of {sum(self.sizes)} bytes,"
+                f" and {len(self.batches)} bytes",
+                "say of each batch how many messages and bytes it has",
+            )
+
+    def each(self) -> Iterator[tuple[int, bytes]]:
+        """The count of each batch, and its bytes."""
+        begin, batches = 0, self.batches
+        for count, size in zip(self.counts, self.sizes, strict=True):
+            yield count, batches[begin : begin + size]
+            begin += size
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from shardnode.shard.topics import Topics
-from shardnode.wire.appends import check_batch
+from shardnode.wire.appends import check_batches
 from shardnode.wire.codec import Body
 from shardnode.wire.control import (
     TopicAlter,
@@ -26,6 +26,7 @@ from shardnode.wire.placement import pack_namespace
 from shardnode.wire.streams import (
     Append,
     Appended,
+    AppendMany,
     MessagesFound,
     OffsetFound,
     OffsetLookup,
@@ -129,15 +130,21 @@ class FakeStreams:
 
     def door(self, body: Body) -> None:
         """What a shard refuses before it looks at sessions."""
-        if isinstance(body, Append):
+        if isinstance(body, Append | AppendMany):
             self.of(body.namespace)
-            check_batch(body)
+            check_batches(body)
 
     def write(self, body: Body) -> Body | None:
         """None: it is not about streams."""
         if isinstance(body, Append):
             self.stamp_ms += 1_000
             return self.of(body.namespace).append(body, self.stamp_ms)
+        if isinstance(body, AppendMany):
+            self.stamp_ms += 1_000
+            partition, first = self.of(body.namespace), self.of(body.namespace).end
+            for count, batch in body.each():
+                partition.append(Append(body.namespace, count, batch), self.stamp_ms)
+            return Appended(first, self.stamp_ms)
         if isinstance(body, TopicCreate | TopicAlter):
             if isinstance(body, TopicCreate):
                 answer = self.topics.create(body, self.stamp_ms)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgpack
@@ -17,6 +17,7 @@ from shardnode.shard.streams import Streams
 from shardnode.sim.disk import SimFiles
 from shardnode.storage.engine import MemoryEngine
 from shardnode.storage.errors import NoSpace, SnapshotCorrupt
+from shardnode.wire.appends import pack_append_many
 from shardnode.wire.errors import Compacted, Conflict, Corrupt, InvalidRequest, NotFound
 from shardnode.wire.kinds import Kind
 from shardnode.wire.placement import CONTROL_PARTITION
@@ -96,6 +97,38 @@ def test_offsets_are_dense_and_each_partition_has_its_own() -> None:
     assert member.messages(ONE) == [b"a", b"b", b"c"]
     assert member.messages(TWO) == [b"x"]
     assert [mark.applied for mark in member.effects.watermarks({}) if mark.partition == ONE] == [2]
+
+
+def append_many(log: Log, namespace: int, *batches: Sequence[bytes], **header: Any) -> Appended:
+    """Several batches as one entry."""
+    packed = [batch(*values) for values in batches]
+    body = pack_append_many(namespace, [len(values) for values in batches], packed)
+    payload = encode_entry(log.stamp_ms, Kind.APPEND_MANY, body, **header)
+    code, reply = split_reply(log.apply(log.append(payload, namespace)))
+    assert not code, decode_error(reply)
+    return Appended.decode(reply)
+
+
+def test_several_batches_of_one_entry_are_stored_each_by_itself_and_once() -> None:
+    member = Member()
+    log = Log(member.effects)
+    create(log, ONE)
+    log.do(SessionOpen(1_000), ALICE)
+    append(log, ONE, b"0")
+    member.effects.flush(b"m")
+    for _ in range(2):
+        done = append_many(
+            log, ONE, [b"1", b"2"], [b"3"], [b"4", b"5", b"6"], client_id=ALICE, sequence=1
+        )
+        assert done.offset == 1
+    member.crash()
+    redo(member.effects, log.entries)
+    assert member.messages(ONE) == [b"%d" % n for n in range(7)]
+    found = member.streams.read(ONE, 0, end=7, bytes_max=1 << 20)
+    assert [(each.offset, each.count) for each in found] == [(0, 1), (1, 2), (3, 1), (4, 3)]
+    assert len({each.log_index for each in found}) == 2
+    [mark] = [mark for mark in member.effects.watermarks({}) if mark.partition == ONE]
+    assert mark.applied == 3, "of entries, a repeat among them"
 
 
 def test_unknown_partitions_requests_and_offsets_are_refused_by_name() -> None:

@@ -339,12 +339,14 @@ def test_a_batch_above_the_limit_is_refused_before_anything_is_written() -> None
 
 
 GOOD = Batch(2, 2, 2, 1, 100, b"two")
+GOOD_AFTER_TWO = Batch(2, 2, 3, 1, 100, b"three")
 WRONG = [
     GOOD._replace(offset=1),
     GOOD._replace(offset=3),
     GOOD._replace(count=0),
     GOOD._replace(index=1),
     GOOD._replace(log_index=1),
+    GOOD._replace(index=0, log_index=0),
     GOOD._replace(stamp_ms=99),
 ]
 
@@ -356,6 +358,16 @@ def test_a_batch_that_does_not_continue_the_log_is_a_mistake_of_ours(wrong: Batc
     with pytest.raises(AssertionError):
         log.append([wrong])
     log.append([GOOD])
+
+
+def test_batches_of_one_entry_have_its_numbers() -> None:
+    log = open_log(disk())
+    log.append([Batch(1, 1, 0, 2, 100, b"one"), Batch(1, 1, 2, 1, 100, b"two"), GOOD_AFTER_TWO])
+    assert [batch.payload for batch in log.read(0, bytes_max=EVERYTHING)] == [
+        b"one",
+        b"two",
+        b"three",
+    ]
 
 
 def test_opening_reads_no_content() -> None:

@@ -151,6 +151,10 @@ EXAMPLES: Mapping[Kind, tuple[Body, Body]] = {
         streams.Append(ORDERS[1], 2, BATCH.encode(), b"till-3", 17),
         streams.Appended(40, 1_700_000_000_000),
     ),
+    Kind.APPEND_MANY: (
+        streams.AppendMany(ORDERS[1], [2, 2], [len(BATCH.encode())] * 2, 2 * BATCH.encode()),
+        streams.Appended(42, 1_700_000_000_000),
+    ),
     Kind.READ: (
         streams.Read(ORDERS[1], 41, limit=100, wait_ms=1_000),
         streams.MessagesFound([40], [2], [1_700_000_000_000], [BATCH.encode()], 42, 7, 42),

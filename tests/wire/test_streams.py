@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardnode.wire import errors, limits
-from shardnode.wire.appends import check_batch
+from shardnode.wire.appends import check_batches
 from shardnode.wire.cluster import Route
 from shardnode.wire.codec import Body
 from shardnode.wire.control import LeaderTransfer, MemberAdd, TopicCreate, TopicList, TopicsFound
@@ -27,6 +27,7 @@ from shardnode.wire.kinds import Kind
 from shardnode.wire.placement import namespace_from_bytes, namespace_to_bytes, pack_namespace
 from shardnode.wire.streams import (
     Append,
+    AppendMany,
     MessageBatch,
     MessagesFound,
     Read,
@@ -79,7 +80,7 @@ def test_batch_with_another_count_than_it_says_is_refused(count: int) -> None:
     with pytest.raises(errors.MalformedFrame, match=f"a batch of {count} messages.*found 2"):
         open_batch(BATCH.encode(), count)
     with pytest.raises(errors.MalformedFrame, match=f"a batch of {count} messages.*found one of 2"):
-        check_batch(Append(0, count, BATCH.encode()))
+        check_batches(Append(0, count, BATCH.encode()))
 
 
 def test_batch_that_nobody_could_read_is_refused() -> None:
@@ -96,6 +97,10 @@ INVALID: list[tuple[str, Body]] = [
     ("0 headers.*found 2 names", replace(BATCH, header_counts=[])),
     ("batch as bin 1", Append(0, 1, b"")),
     ("count as int 1", Append(0, 0, b"\x90")),
+    ("a count and a size for each batch", AppendMany(0, [1, 1], [1], b"x")),
+    ("a count and a size for each batch", AppendMany(0, [1], [1], b"xx")),
+    ("counts as array of int 1", AppendMany(0, [0], [1], b"x")),
+    ("sizes as array of int 1", AppendMany(0, [1, 1], [0, 1], b"x")),
     ("one offset, count and time", MessagesFound([1], [1], [1], [], 0, 0, 0)),
     ("distinct partitions", OffsetCommit("g", 1, [], [])),
     ("distinct partitions", OffsetCommit("g", 1, [7, 7], [1, 2])),
@@ -116,6 +121,7 @@ TOO_LARGE: list[tuple[str, Body]] = [
     ("name_bytes_max", replace(BATCH, header_names=["ok", LONG])),
     ("name_bytes_max", replace(BATCH, header_names=["ok", "ü" * 128])),
     ("batch_bytes_max", Append(0, 1, bytes(limits.batch_bytes_max + 1))),
+    ("append_batches_max", AppendMany(0, [1] * 65, [1] * 65, bytes(65))),
     ("namespace_max", Read(limits.namespace_max + 1, 0)),
     ("namespace_max", OffsetFetch("g", [0, limits.namespace_max + 1])),
     ("read_page_bytes_max", Read(0, 0, page_bytes=limits.read_page_bytes_max + 1)),
