@@ -48,7 +48,7 @@ from shardnode.shard.streams_copy import STREAMS, is_stream_part, stream_parts, 
 from shardnode.shard.topics import Topics
 from shardnode.shard.watermarks import Watermark, Watermarks
 from shardnode.storage.engine import Engine, EngineOptions, Item, open_engine
-from shardnode.storage.errors import NoSpace, SnapshotCorrupt
+from shardnode.storage.errors import SnapshotCorrupt
 from shardnode.storage.failpoints import working_files
 from shardnode.storage.files import join
 from shardnode.storage.keyfile import pack_keys, unpack_keys
@@ -242,11 +242,6 @@ class Effects:
         return self.engine.wants_flush or self._unflushed_bytes >= FLUSH_BYTES
 
     @property
-    def can_flush(self) -> bool:
-        """Not while a partition has no room for what was applied: its mark must be true."""
-        return self.streams is None or self.streams.is_written
-
-    @property
     def flushing(self) -> bool:
         """A sliced flush is under way: call `flush_slice`."""
         return self.engine.flushing
@@ -270,7 +265,7 @@ class Effects:
         """Go on with it; once it is durable the log index it reflects, until then None. The last
         calls only ask whether the fsync is done; with `wait` the call stays until it is.
 
-        `NoSpace` loses nothing: the next call begins again.
+        `NoSpace` loses nothing: the next call begins again, or goes on.
 
         When the next table is full already, slices are larger and the fsync is waited for:
         writers must not be faster than the disk for long, because memory is bounded.
@@ -295,8 +290,6 @@ class Effects:
     def flush(self, membership: bytes) -> None:
         """Make all effects so far, the applied index and the membership durable together."""
         self._finish_flush()
-        if not self.can_flush:
-            raise NoSpace("no space left for what streams have applied: free some")
         if self._flushed != (self.applied_index, membership):
             self.begin_flush(membership)
             self._finish_flush()

@@ -110,7 +110,7 @@ def trim_request(token: int, stamp_ms: int, trim: Trim) -> Request:
 def begin_at(stream: Stream, stamp_ms: int) -> int:
     """Where a partition may begin, by its settings."""
     log, mark = stream.log, stream.mark
-    if log is None or mark.first_offset == mark.end_offset or stream.unwritten:
+    if log is None or mark.first_offset == mark.end_offset:
         return mark.first_offset
     offset = mark.first_offset
     age_ms = stream.settings.get("retention_ms", 0)

@@ -1,6 +1,6 @@
 """One stream partition as a state machine: what an entry does to it.
 
-The one rule: its state is its mark, and what was applied is what the mark says; the files follow
+The one rule: its state is its mark, and what was applied is what the mark says; the log follows
 with `write`. The same entries give the same marks and replies on every replica, also where files
 are damaged or the disk is full.
 """
@@ -15,8 +15,7 @@ import msgpack
 
 from shardnode.raft import Entry
 from shardnode.shard.entries import STREAM_TRIM, Command, accept, refuse
-from shardnode.storage.errors import NoSpace
-from shardnode.storage.partition_log import Batch, Mark, PartitionLog, SyncWork
+from shardnode.storage.partition_log import Batch, Mark, PartitionLog
 from shardnode.wire.appends import view_append, view_append_many
 from shardnode.wire.errors import Conflict, InvalidRequest, ShardnodeError
 from shardnode.wire.kinds import Kind
@@ -41,21 +40,20 @@ class Stream:
         self.namespace = namespace
         self.settings = dict(settings)
         self.mark = mark
-        """Where the partition stands; its files may be behind."""
+        """Where the partition stands; its log may be behind until `write`."""
         self.producers: dict[bytes, Last] = {}
         self.log: PartitionLog | None = None
         self.damage = ""
         """Why it is fenced; empty when it is not."""
         self.unwritten: list[Batch] = []
-        """What there was no room for on the disk yet."""
-        self.work: SyncWork | None = None
+        """What the log does not have yet."""
         self.packed: bytes | None = None
         """What `encode` gave, until something changes: most partitions of many are quiet."""
         self.tail: deque[Batch] | None = None
         """The last batches, when the partition's policy asks for more than a majority."""
 
     def append(self, batches: Sequence[Batch]) -> None:
-        """What one entry brought. The mark moves on; the bytes follow with `write`."""
+        """What one entry brought. The mark moves on; the log follows with `write`."""
         self.packed = None
         self.unwritten += batches
         if self.tail is not None:
@@ -75,21 +73,17 @@ class Stream:
             self.packed = None
             self.mark = self.mark._replace(first_offset=offset)
 
-    def write(self) -> bool:
-        """Bring the files up to the mark; False when there is no room for it."""
+    def write(self) -> None:
+        """Bring the log up to the mark."""
         if self.log is None:
             self.unwritten.clear()
-            return True
+            return
         if self.unwritten:
-            try:
-                self.log.append(self.unwritten)
-            except NoSpace:
-                return False
+            self.log.append(self.unwritten)
             self.unwritten.clear()
         self.log.trim(self.mark.first_offset)
         self.packed = None
         self.mark = self.log.mark
-        return True
 
     def encode(self) -> bytes:
         """Its row in the state of all partitions."""

@@ -5,8 +5,8 @@
     STREAM_TRIM             the partition begins at a later offset: retention
 
 The one rule: a partition's state is its mark, and what was applied is what the mark says. Files are
-written behind it and synced before a transaction of the engine keeps the mark; after a crash they
-are cut back to the mark that is kept, and the entries after it are applied again.
+written behind it, by a thread, and synced before a transaction of the engine keeps the mark; after
+a crash they are cut back to the mark that is kept, and the entries after it are applied again.
 
 A partition whose files are damaged is fenced: nobody reads or appends there, and it is named. Its
 mark goes on with the log, so that this replica agrees with the others, but its files do not: they
@@ -66,6 +66,8 @@ class Streams:
         self._dirty: set[int] = set()
         self._behind: set[int] = set()
         """Partitions that were applied to since the last `write`."""
+        self._works: list[tuple[PartitionLog, SyncWork]] = []
+        """Of the flush that is under way."""
         self._syncing: Future[None] | None = None
         self._pool: ThreadPoolExecutor | None = None
         self.damage = ""
@@ -121,11 +123,11 @@ class Streams:
     def _drop(self, namespace: int) -> None:
         stream = self._streams.pop(namespace, None)
         self._dirty.discard(namespace)
-        if stream is not None and stream.log is not None and stream.work is None:
+        if stream is not None and stream.log is not None:
             stream.log.close()
 
     def apply(self, entries: Sequence[Entry], sessions: SessionTable) -> list[bytes]:
-        """Entries of one partition take effect, in order; a reply for each. The bytes follow with
+        """Entries of one partition take effect, in order; a reply for each. Readers find them after
         `write`."""
         stream = self._streams.get(entries[0].partition)
         if stream is None:
@@ -139,7 +141,7 @@ class Streams:
         return replies
 
     def write(self) -> None:
-        """Bring the files up to what was applied: one write for each partition, however the entries
+        """Bring the logs up to what was applied: one step for each partition, however the entries
         of one drain alternate between them."""
         for namespace in self._behind:
             if stream := self._streams.get(namespace):
@@ -199,41 +201,37 @@ class Streams:
     # -- flushing -----------------------------------------------------------------------------
 
     def begin_flush(self) -> None:
-        """What is applied now is to become durable; its marks are in `encode`. Files are synced in
-        a thread; see `synced`."""
-        assert self._syncing is None, "one at a time"
-        works = []
+        """What is applied now is to become durable; its marks are in `encode`. Files are written
+        and synced in a thread; see `synced`."""
+        assert not self._works, "one at a time"
         for namespace in sorted(self._dirty):
             stream = self._streams[namespace]
-            assert not stream.unwritten, "a mark must not be ahead of its files"
             if stream.log is not None:
-                stream.work = stream.log.begin_sync()
-                works.append(stream.work)
-        if works:
-            self._pool = self._pool or ThreadPoolExecutor(1, "partitions")
-            self._syncing = self._pool.submit(_sync, works)
-
-    @property
-    def is_written(self) -> bool:
-        """Whether all files have what was applied; tries again for those that had no room."""
-        return all(self._streams[namespace].write() for namespace in self._dirty)
+                self._works.append((stream.log, stream.log.begin_sync()))
+        self._dirty.clear()
+        if self._works:
+            self._submit()
 
     def synced(self, *, wait: bool) -> bool:
-        """Whether the files of the flush are durable, so that its transaction may be committed."""
-        if self._syncing is None:
+        """Whether the files of the flush are durable, so that its transaction may be committed.
+        After `NoSpace` the next call goes on."""
+        if not self._works:
             return True
-        if not wait and not self._syncing.done():
+        syncing = self._syncing or self._submit()
+        if not wait and not syncing.done():
             return False
-        syncing, self._syncing = self._syncing, None
+        self._syncing = None
         syncing.result()
-        for stream in self._streams.values():
-            if stream.work is not None:
-                work, stream.work = stream.work, None
-                assert stream.log is not None
-                stream.log.end_sync(work)
-                if stream.log.durable == stream.log.mark:
-                    self._dirty.discard(stream.namespace)
+        while self._works:
+            log, work = self._works[0]
+            log.end_sync(work)
+            del self._works[0]
         return True
+
+    def _submit(self) -> Future[None]:
+        self._pool = self._pool or ThreadPoolExecutor(1, "partitions")
+        self._syncing = self._pool.submit(_sync, [work for _, work in self._works])
+        return self._syncing
 
     def committed(self, index: int, durable_index: int) -> None:
         """A transaction with the marks at `index` was committed; the one at `durable_index` is what
@@ -325,11 +323,9 @@ class Streams:
             self._pool.shutdown()
             self._pool = None
         for stream in self._streams.values():
-            if stream.work is not None and stream.log is not None:
-                stream.log.end_sync(stream.work)
             if stream.log is not None:
                 stream.log.close()
-        self._streams, self._marks, self.damage = {}, [], ""
+        self._streams, self._marks, self._works, self.damage = {}, [], [], ""
         self._dirty.clear()
         self._behind.clear()
 
@@ -341,8 +337,12 @@ def directory_of(shard: str, generation: int, namespace: int) -> str:
 
 
 def _sync(works: Iterable[SyncWork]) -> None:
+    """One after the other, up to one that cannot be done now."""
     for work in works:
-        work.run()
+        if not work.is_done:
+            work.run()
+            if work.error is not None:
+                return
 
 
 def _options(settings: Mapping[str, Any]) -> PartitionOptions:

@@ -376,9 +376,6 @@ class Worker:
             or replica.flush_wanted
             or effects.applied_index - replica.flushed_index >= FLUSH_ENTRIES_MAX
         ):
-            if not effects.can_flush:
-                self._flush_again_ms = self._now_ms() + FLUSH_AGAIN_MS
-                return
             effects.begin_flush(replica.membership_bytes())
 
     def _turn_away(self, error: ShardnodeError, signalled: Signalled) -> None:

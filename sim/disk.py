@@ -175,6 +175,8 @@ class SimFile:
         self._disk._touch(self._inode)
         self._disk._crash_if(fault)
 
+    pwritev_direct = pwritev
+
     def datasync(self) -> None:
         self._alive()
         fault = self._disk._fault("sync")

@@ -196,6 +196,13 @@ class FailingFile:
                 self._tear(torn, buffers, offset)
             self._file.pwritev(buffers, offset)
 
+    def pwritev_direct(self, buffers: Sequence[Buffer], offset: int) -> None:
+        with self._points.around(f"{self._kind}.write", self._path):
+            torn = f"{self._kind}.write.torn"
+            if self._points.has(torn):
+                self._tear(torn, buffers, offset)
+            self._file.pwritev_direct(buffers, offset)
+
     def _tear(self, name: str, buffers: Sequence[Buffer], offset: int) -> None:
         """Half of what is not zeros. If it goes on, the whole is written over it."""
         data = b"".join(buffers)

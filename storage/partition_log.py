@@ -3,8 +3,9 @@
     open(mark) → append … → sync → (the caller records the mark) → trim … → release → close
 
 Committed entries of the segmented log are applied here, so nothing waits for this log to be
-durable. Its owner calls `sync` now and then and keeps the mark that it returns in the transaction
-that also holds the applied index. After a crash it opens the log with the mark it has, which cuts
+written, or durable. Batches gather in memory (`partition_unwritten`). The owner calls `sync` now
+and then, which brings them to the files, and keeps the mark that it returns in the transaction that
+also holds the applied index. After a crash it opens the log with the mark it has, which cuts
 everything above, and applies again what came after: each batch is in the log exactly once, and
 the files are those of every other replica, byte for byte.
 
@@ -17,9 +18,10 @@ Retention takes two steps, since a crash may bring back an older mark:
 A follower that was sent the segments of another replica, and has synced them and their names, opens
 them with that replica's mark; `check_sealed` tells whether a sealed one arrived whole.
 
-The one rule: memory changes after the write has succeeded, and `durable` after the sync has.
-`NoSpace` leaves everything as it was. After any other failure nobody knows what is on the disk, so
-the log refuses everything from then on: the process has to exit and open it again.
+The one rule: memory says what the files will have, and `durable` what they have for certain. A sync
+that finds `NoSpace` goes on where it stopped when it is asked again. After any other failure nobody
+knows what is on the disk, so the log refuses everything from then on: the process has to exit and
+open it again.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ from shardnode.storage.partition_handles import Handles
 from shardnode.storage.partition_lookup import Lookup
 from shardnode.storage.partition_open import cut, look
 from shardnode.storage.partition_options import PartitionOptions
-from shardnode.storage.partition_plan import Piece, Plan
+from shardnode.storage.partition_plan import Plan
 from shardnode.storage.partition_records import NOTHING, Batch, Mark
 from shardnode.storage.partition_scan import read_batches
 from shardnode.storage.partition_segment import (
@@ -47,7 +49,7 @@ from shardnode.storage.partition_segment import (
     Segment,
     SegmentView,
 )
-from shardnode.storage.partition_sync import SyncWork, Unsynced
+from shardnode.storage.partition_unwritten import SyncWork, Unwritten
 from shardnode.storage.partition_verify import check_sealed, verify_segment
 
 __all__ = [
@@ -122,7 +124,7 @@ class PartitionLog:
         self._bases = [segment.header.base_offset for segment in segments]
         self._leftovers = leftovers  # files below the start that open found
         self._leftovers_end = mark.first_offset
-        self._unsynced = Unsynced(files, handles, directory)
+        self._unwritten = Unwritten(files, directory, mark)
         self._lookup = Lookup(handles, options)
         self._failed: StorageError | None = None
         if segments:
@@ -159,7 +161,7 @@ class PartitionLog:
         ]
 
     def append(self, batches: Sequence[Batch]) -> None:
-        """Write batches that continue the log, with one write for each segment they go to.
+        """Take batches that continue the log. Nothing is written before the next sync.
 
         Offsets are dense; index, log index and stamp do not fall. Batches with one log index came
         together: a mark that is kept is behind all of them or none.
@@ -169,37 +171,47 @@ class PartitionLog:
         last = self._segments[-1] if self._segments else None
         plan = Plan(self._directory, self._options, self._mark, last, self._lookup.index)
         plan.lay_out(batches)
-        self._write(plan.pieces)
         for piece in plan.pieces:
             piece.take_over()
             if piece.is_new:
                 self._segments.append(piece.segment)
                 self._bases.append(piece.segment.header.base_offset)
-            self._unsynced.add(piece.segment.path, is_new=piece.is_new)
-        for piece in plan.pieces[:-1]:
-            self._lookup.keep(piece.segment)
+        self._unwritten.add(batches, plan.pieces)
         self._mark = plan.mark
 
     def sync(self) -> Mark:
-        """Make everything durable. Returns what the caller may record now."""
-        work = self.begin_sync()
-        work.run()
-        return self.end_sync(work)
+        """Write everything and make it durable. Returns what the caller may record now."""
+        self._check()
+        while True:
+            # One for which there was no room does not cover what came since.
+            begun = self._unwritten.work
+            work = begun or self.begin_sync()
+            work.run()
+            mark = self.end_sync(work)
+            if begun is None:
+                return mark
 
     def begin_sync(self) -> SyncWork:
         """For a caller that wants to wait elsewhere: `work.run()` may be called in another thread
         while this log is used on, then `end_sync` here. One at a time."""
         self._check()
-        return self._unsynced.begin(self._mark, is_first=not self.durable.segment)
+        return self._unwritten.begin(self._mark, is_first=not self.durable.segment)
 
     def end_sync(self, work: SyncWork) -> Mark:
-        """Take in that `work` was run; raises what it met."""
+        """Take in that `work` was run; raises what it met. After `NoSpace` it is to be run again,
+        when there may be room, and its end taken in again."""
+        written = self._unwritten.mark
         try:
-            self._unsynced.end(work)
+            self._unwritten.end(work)
+        except NoSpace:
+            raise
         except StorageError as error:
             self._failed = error
             raise
         self.durable = work.mark
+        for segment in self._segments:
+            if written.segment <= segment.header.number < work.mark.segment:
+                self._lookup.keep(segment)
         return work.mark
 
     def read(
@@ -214,7 +226,7 @@ class PartitionLog:
 
         At least one, no more than have `bytes_max` of payload in all, and none behind the one that
         has the last of `messages_max` messages. They come from one segment and one read of the
-        disk, so there may be fewer: read on at the last one's `end_offset`.
+        disk, or from memory, so there may be fewer: read on at the last one's `end_offset`.
         """
         self._check()
         if offset < self.first_offset:
@@ -223,14 +235,19 @@ class PartitionLog:
             if offset > self.end_offset:
                 raise OffsetPastEnd(self._directory, offset, self.end_offset)
             return []
+        bytes_max = min(bytes_max, self._options.read_bytes_max)
+        if offset >= self._unwritten.mark.end_offset:
+            return self._unwritten.read(
+                offset, bytes_max=bytes_max, batches_max=batches_max, messages_max=messages_max
+            )
         segment = self._segments[bisect_right(self._bases, offset) - 1]
         start, lead_bytes = self._lookup.locate(segment, offset)
-        bytes_max = min(bytes_max, self._options.read_bytes_max, segment.bytes_of(messages_max))
+        bytes_max = min(bytes_max, segment.bytes_of(messages_max))
         found, after = read_batches(
             self._handles.read(segment.path),
             segment.path,
             start,
-            segment.end.position,
+            self._written_to(segment) or segment.end.position,
             offset=offset,
             piece_bytes=lead_bytes + bytes_max + (bytes_max >> 6) + 4096,  # and some headers
             bytes_max=bytes_max,
@@ -245,10 +262,14 @@ class PartitionLog:
         self._check()
         if stamp_ms > self._mark.stamp_ms or not self._segments:
             return self.end_offset
+        written = self._unwritten.mark
+        if stamp_ms > written.stamp_ms or not written.segment:
+            return max(self._unwritten.find(stamp_ms), self.first_offset)
         # A header has the last stamp before its segment: the last one below has the batch.
         position = bisect_left(self._segments, stamp_ms, key=lambda each: each.header.stamp_ms) - 1
         segment = self._segments[max(position, 0)]
-        return max(self._lookup.find(segment, stamp_ms), self.first_offset)
+        found = self._lookup.find(segment, stamp_ms, self._written_to(segment))
+        return max(found, self.first_offset)
 
     def trim(self, offset: int) -> None:
         """Let the log start at `offset`, at most its end. The files stay: see `release`."""
@@ -297,7 +318,8 @@ class PartitionLog:
     def verify(self) -> Iterator[int]:
         """Read everything and check every byte; a step of the iteration is a piece of work that
         the caller may put between others. Yields the offset up to which all is well, and raises
-        `PartitionDamaged`."""
+        `PartitionDamaged`. Everything must be written."""
+        assert not self._unwritten, "sync first"
         for segment in self._live():
             if segment.header.number >= self._segments[0].header.number:  # not released since
                 file = self._files.open(segment.path)  # the shared ones may be closed meanwhile
@@ -307,15 +329,13 @@ class PartitionLog:
                     file.close()
 
     def rest(self) -> None:
-        """Give back files and memory until the log is used again. What is not synced stays open."""
-        self._handles.rest(segment.path for segment in self._segments)
+        """Give back files and memory until the log is used again."""
+        self._handles.close(segment.path for segment in self._segments)
         self._lookup.rest()
 
     def close(self) -> None:
-        """Give the files back. What was not synced stays not synced."""
-        assert not self._unsynced.is_under_way, "a sync is under way"
-        for segment in self._segments:
-            self._handles.forget(segment.path)
+        """Give the files back. What was not synced is not written."""
+        self._handles.close(segment.path for segment in self._segments)
 
     def _check(self) -> None:
         if self._failed is not None:
@@ -330,39 +350,11 @@ class PartitionLog:
             if segment.end.offset > self.first_offset or not segment.is_sealed
         ]
 
-    def _write(self, pieces: list[Piece]) -> None:
-        begun: list[Piece] = []
-        try:
-            if not self._segments:
-                self._files.mkdir(self._directory)
-            for piece in pieces:
-                path = piece.segment.path
-                file = self._handles.create(path) if piece.is_new else self._handles.write(path)
-                begun.append(piece)
-                file.pwritev(piece.buffers, piece.start)
-        except NoSpace:
-            self._undo(begun)
-            raise
-        except StorageError as error:
-            self._failed = error
-            raise
-
-    def _undo(self, pieces: list[Piece]) -> None:
-        """Remove what a write that failed left. Nothing above the mark is believed after a crash,
-        so this need not be durable."""
-        try:
-            for piece in reversed(pieces):
-                path = piece.segment.path
-                if piece.is_new:
-                    self._remove(path)
-                else:
-                    self._handles.write(path).truncate(piece.start)
-                    self._unsynced.add(path)
-        except StorageError as error:
-            self._failed = error
-            raise
+    def _written_to(self, segment: Segment) -> int:
+        """The position up to which the file of a segment is written; 0 when that is all of it."""
+        written = self._unwritten.mark
+        return written.position if segment.header.number == written.segment else 0
 
     def _remove(self, path: str) -> None:
-        self._handles.forget(path)
-        self._unsynced.discard(path)
+        self._handles.close([path])
         self._files.remove(path)

@@ -35,10 +35,11 @@ class Lookup:
             file = self._handles.read(segment.path)
             if segment.is_sealed:
                 load_footer(segment, file)
+                self.keep(segment)
             else:
                 complete_index(segment, file, self._options.index_every_bytes)
-        if segment.is_sealed:
-            self.keep(segment)
+        elif segment.header.number in self._indexed:
+            self.keep(segment)  # used last
         return segment.index
 
     def locate(self, segment: Segment, offset: int) -> tuple[Cursor, int]:
@@ -57,14 +58,16 @@ class Lookup:
         cursor = index.cursor(slot)
         return cursor, 0 if cursor.offset == offset else self._options.index_every_bytes
 
-    def find(self, segment: Segment, stamp_ms: int) -> int:
-        """The first offset in a segment whose batch has this stamp or a later one, or its end."""
+    def find(self, segment: Segment, stamp_ms: int, end: int) -> int:
+        """The first offset in a segment whose batch has this stamp or a later one, or its end. Its
+        file is written up to the position `end`, which is 0 when that is all of it."""
         index = self.index(segment)
         slot = index.slot_before(stamp_ms)
         if slot < 0:
             return segment.header.base_offset
         file = self._handles.read(segment.path)
-        for cursor, header in walk(file, segment.path, index.cursor(slot), segment.end.position):
+        end = end or segment.end.position
+        for cursor, header in walk(file, segment.path, index.cursor(slot), end):
             if header.stamp_ms >= stamp_ms:
                 return cursor.offset
         return segment.end.offset

@@ -139,5 +139,5 @@ def _check_end(files: Files, last: Segment, mark: Mark) -> bool:
         raise PartitionDamaged(detail, path=last.path, offset=position)
     is_longer = last.size > mark.position
     last.size = mark.position
-    last.end = Cursor(mark.position, mark.end_offset, mark.chain)
+    last.end = last.opened = Cursor(mark.position, mark.end_offset, mark.chain)
     return is_longer

@@ -1,8 +1,8 @@
 """Owns how batches become bytes at places: which segment each goes to, and when one is sealed.
 
-The one rule: a plan changes nothing. It is worked out, written, and only then taken over into
-memory, so that a write that fails has nothing to undo there. Where a segment ends follows from the
-batches and the options alone.
+The one rule: a plan changes nothing. It is worked out, and only then taken over, so that what is
+refused on the way has nothing to undo. Where a segment ends follows from the batches and the
+options alone.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Piece:
             self.small = []
 
     def take_over(self) -> None:
-        """Make memory say what is written now."""
+        """Make memory say what will be written."""
         self.segment.index.extend(self.entries)
         self.segment.end, self.segment.size = self.end, self.size
         self.segment.is_sealed = self.checksum is not None

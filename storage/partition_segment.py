@@ -78,6 +78,7 @@ class Segment:
     is_sealed: bool = False
     index: SparseIndex = field(default_factory=SparseIndex)
     is_indexed: bool = False  # from its first batch on
+    opened: Cursor | None = None  # where the log was opened, of the last one
     checksum: int | None = None
 
     @property
@@ -120,8 +121,8 @@ def entry_is_due(position: int, previous: int, every: int) -> bool:
 
 def complete_index(segment: Segment, file: File, every: int) -> None:
     """Make the index of the last segment begin with its first batch, by a walk over headers."""
-    known = segment.index
-    end = known.cursor(0) if known else segment.end
+    known, end = segment.index, segment.opened
+    assert end is not None, "an index that begins late begins where the log was opened"
     index = SparseIndex()
     previous = 0
     reached = first_cursor(segment.header)

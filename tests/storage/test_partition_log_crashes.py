@@ -83,6 +83,8 @@ def test_replicas_that_crash_at_different_moments_have_the_same_bytes() -> None:
                 troubled.files.fail_after(rng.randrange(1, 30), "crash")
         troubled.files.calm()
         assert crashes > 0
+        calm.flush()
+        troubled.flush()
         assert troubled.log.mark == calm.log.mark
         assert contents(troubled.log) == contents(calm.log)
         assert live_image(troubled) == live_image(calm)
@@ -99,9 +101,11 @@ def test_power_lost_while_batches_are_appended_and_synced() -> None:
 
     def act(files: SimFiles) -> None:
         log = open_log(files, marks[id(files)])
-        for each in GIVEN[10:]:
-            log.append([each])
-        marks[id(files)] = log.sync()
+        for first in range(10, 40, 3):
+            log.append(GIVEN[first : first + 1])
+            log.append(GIVEN[first + 1 : first + 3])
+            mark = log.sync()
+        marks[id(files)] = mark
 
     def check(files: SimFiles, completed: bool) -> None:
         log = open_log(files, marks[id(files)])
@@ -109,6 +113,7 @@ def test_power_lost_while_batches_are_appended_and_synced() -> None:
         assert contents(log) == GIVEN[:number]
         if not completed:
             log.append(GIVEN[10:])
+            log.sync()
         assert image(files) == reference(GIVEN)
 
     crash_at_every_operation(build, act, check, seeds=5)
@@ -172,6 +177,7 @@ def test_power_lost_while_opening_is_like_power_lost_before_it() -> None:
         log = open_log(files, marks[id(files)])
         assert contents(log) == GIVEN[:10]
         log.append(GIVEN[10:])
+        log.sync()
         assert image(files) == reference(GIVEN)
 
     crash_at_every_operation(build, lambda f: open_log(f, marks[id(f)]), check)

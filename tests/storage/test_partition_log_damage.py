@@ -279,6 +279,7 @@ def test_arbitrary_bytes_are_refused_or_cut_and_nothing_else_happens() -> None:
         log = open_log(files, NOTHING)
         assert image(files) == {}, "and without a mark it is all redone"
         log.append(GIVEN)
+        log.sync()
         assert image(files) == IMAGE
 
 

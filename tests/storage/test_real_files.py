@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -266,3 +267,22 @@ def test_a_name_that_cannot_be_looked_up_does_not_pass_for_absent(tmp_path: Path
 def test_a_path_cannot_leave_the_root(path: str, tmp_path: Path) -> None:
     with pytest.raises(AssertionError):
         RealFiles(tmp_path).open(path)
+
+
+def test_direct_writes_leave_the_same_bytes_as_others(tmp_path: Path) -> None:
+    """Whatever block they begin and end in, and however the buffers are cut."""
+    rng = random.Random(5)
+    files = RealFiles(tmp_path)
+    model = bytearray()
+    file = files.create("direct")
+    for _ in range(30):
+        offset = rng.choice([len(model), rng.randrange(len(model) + 1)])
+        size = rng.choice([10, 4096, (1 << 20) - 1, 1 << 20, rng.randrange(1 << 20, 4 << 20)])
+        data = rng.randbytes(size)
+        cuts = sorted(rng.randrange(size + 1) for _ in range(5))
+        pieces = [data[a:b] for a, b in pairwise([0, *cuts, size])]
+        file.pwritev_direct([memoryview(each) for each in pieces], offset)
+        model[offset : offset + size] = data
+        assert file.pread(len(model) + 1, 0) == model
+    file.datasync()
+    file.close()
