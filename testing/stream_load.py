@@ -5,7 +5,8 @@
     findings = judge_stream(cluster, load)
 
 Half of the producers have a name and number their batches: they append a batch whose outcome is
-unknown again until they know it, and it must be there once. The others go on with the next batch.
+unknown again until they know it, and it must be there once. The others go on with the next batch;
+those of one partition share a client, in which their batches may travel together.
 Readers follow their partition from the first message to the last.
 
 The one rule: every producer has one batch under way, to one partition.
@@ -16,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
 from random import Random
 
@@ -42,7 +44,7 @@ class StreamLoad(BaseLoad):
         addresses: Sequence[str],
         *,
         partitions: int = 4,
-        producers_each: int = 2,
+        producers_each: int = 4,
         timeout: float = 5.0,
         pause_s: float = 0.002,
         seed: int = 0,
@@ -78,33 +80,39 @@ class StreamLoad(BaseLoad):
 
     async def work(self) -> None:
         count = len(self.shard_of)
-        producers = [self._produce(number) for number in range(count * self._producers_each)]
-        await asyncio.gather(*producers, *map(self._follow, range(count)))
+        async with AsyncExitStack() as clients:
+            shared = [await clients.enter_async_context(self._client(n)) for n in range(count)]
+            producers = []
+            for number in range(count * self._producers_each):
+                is_named = number // count % 2 == 0
+                client = self._client(number) if is_named else shared[number % count]
+                if is_named:
+                    await clients.enter_async_context(client)
+                producers.append(self._produce(number, client, is_named=is_named))
+            await asyncio.gather(*producers, *map(self._follow, range(count)))
 
     def _client(self, number: int) -> AsyncClient:
         first = number % len(self._addresses)  # not all of them ask the same node for the way
         addresses = self._addresses[first:] + self._addresses[:first]
         return AsyncClient(addresses, timeout=self._timeout)
 
-    async def _produce(self, number: int) -> None:
+    async def _produce(self, number: int, client: AsyncClient, *, is_named: bool) -> None:
         random = Random(self._seed * 1_000 + number)
         partition = number % len(self.shard_of)
-        is_named = number // len(self.shard_of) % 2 == 0
         sequence = 0
-        async with self._client(number) as client:
-            while not self.stopping:
-                sequence += 1
-                batch = Appending(
-                    number,
-                    sequence,
-                    partition,
-                    self.shard_of[partition],
-                    random.randint(1, BATCH_MAX),
-                    time.monotonic_ns(),
-                )
-                self.history.appended.append(batch)
-                await self._append(client, batch, is_named=is_named)
-                await asyncio.sleep(random.uniform(0, 2 * self._pause_s))
+        while not self.stopping:
+            sequence += 1
+            batch = Appending(
+                number,
+                sequence,
+                partition,
+                self.shard_of[partition],
+                random.randint(1, BATCH_MAX),
+                time.monotonic_ns(),
+            )
+            self.history.appended.append(batch)
+            await self._append(client, batch, is_named=is_named)
+            await asyncio.sleep(random.uniform(0, 2 * self._pause_s))
 
     async def _append(self, client: AsyncClient, batch: Appending, *, is_named: bool) -> None:
         topic = client.topic(self.name)
