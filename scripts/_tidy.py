@@ -156,6 +156,12 @@ def with_laziness(node: ast.AST, lazy: bool = False) -> Iterator[tuple[ast.AST, 
         yield from with_laziness(child, lazy or later)
 
 
+@lru_cache(maxsize=1)
+def nodes(text: str) -> tuple[tuple[ast.AST, bool], ...]:
+    """All of a file; every rule goes through it, so it is taken apart once."""
+    return tuple(with_laziness(parsed(text)))
+
+
 def package_of(path: str) -> list[str]:
     """`storage/tier/view.py` lives in the package shardnode.storage.tier."""
     parts = path.removeprefix("src/shardnode/").split("/")[:-1]
@@ -164,7 +170,7 @@ def package_of(path: str) -> list[str]:
 
 def imports(file: File) -> Iterator[Import]:
     """All imports, those with a literal name through importlib included."""
-    for node, lazy in with_laziness(parsed(file.text)):
+    for node, lazy in nodes(file.text):
         if isinstance(node, ast.Import):
             yield from (Import(node.lineno, alias.name, lazy) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -182,9 +188,8 @@ def imports(file: File) -> Iterator[Import]:
 
 def used_names(file: File) -> Iterator[tuple[int, str]]:
     """Every imported or read name, spelt as its module spells it whatever it is called here."""
-    tree = parsed(file.text)
     aliases: dict[str, str] = {}
-    for node in ast.walk(tree):
+    for node, _ in nodes(file.text):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield node.lineno, alias.name
@@ -194,7 +199,7 @@ def used_names(file: File) -> Iterator[tuple[int, str]]:
             for alias in node.names:
                 yield node.lineno, f"{node.module}.{alias.name}"
                 aliases[alias.asname or alias.name] = f"{node.module}.{alias.name}"
-    for node in ast.walk(tree):
+    for node, _ in nodes(file.text):
         if isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Load):
             first, _, rest = ast.unparse(node).partition(".")
             if first in aliases or isinstance(node, ast.Name):
@@ -250,7 +255,7 @@ def is_front(room: str, inside: list[str]) -> bool:
 
 
 def relative_imports_stay_in_their_room(file: File) -> Iterator[Finding]:
-    for node in ast.walk(parsed(file.text)):
+    for node, _ in nodes(file.text):
         if isinstance(node, ast.ImportFrom) and node.level > len(package_of(file.path)) - 1:
             yield node.lineno, "a relative import leaves the room; write shardnode.<room>"
 
@@ -271,18 +276,23 @@ def raft_imports_only_what_computes(file: File) -> Iterator[Finding]:
 
 
 def banned_names_are_not_used(file: File) -> Iterator[Finding]:
+    bans = [ban for ban in BANS if is_in_force(ban, file)]
     for line, name in used_names(file):
-        for ban in BANS:
-            if ban.rooms != "*" and file.room not in ban.rooms.split():
-                continue
-            if name in ALLOWED_NAMES or any(fnmatch(file.path, p) for p in ban.except_in.split()):
-                continue
+        if name in ALLOWED_NAMES:
+            continue
+        for ban in bans:
             if any(fnmatch(name, n) or name.startswith(f"{n}.") for n in ban.names.split()):
                 yield line, f"`{name}` is banned here: {ban.instead}"
 
 
+def is_in_force(ban: Ban, file: File) -> bool:
+    if ban.rooms != "*" and file.room not in ban.rooms.split():
+        return False
+    return not any(fnmatch(file.path, pattern) for pattern in ban.except_in.split())
+
+
 def errors_are_not_swallowed(file: File) -> Iterator[Finding]:
-    for node in ast.walk(parsed(file.text)):
+    for node, _ in nodes(file.text):
         if isinstance(node, ast.ExceptHandler):
             caught = ast.unparse(node.type) if node.type else ""
             if not caught:
@@ -313,7 +323,7 @@ def files_are_short(file: File) -> Iterator[Finding]:
 
 
 def functions_fit_on_a_screen(file: File) -> Iterator[Finding]:
-    for node in ast.walk(parsed(file.text)):
+    for node, _ in nodes(file.text):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             lines = (node.end_lineno or node.lineno) - node.lineno + 1
             if lines > FUNCTION_LINES_MAX:

@@ -113,7 +113,10 @@ class ClusterNode:
                 stdout=log,
                 stderr=log,
                 env=environ,
-                start_new_session=True,  # an interrupt is for the test, which then stops us
+                # An interrupt is for the test, which then stops us. Not a session of its own: Linux
+                # shares a busy core among sessions, and would let a worker wait for seconds there
+                # whose node has more to do on another core.
+                process_group=0,
             )
         self._started(self._process.pid)
 

@@ -35,7 +35,7 @@ class Proxy:
             stdout=subprocess.PIPE,
             text=True,
             # An interrupt of the terminal is for the test, which then stops the proxy.
-            start_new_session=True,
+            process_group=0,
         )
 
     @property

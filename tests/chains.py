@@ -5,17 +5,23 @@ thousand short ones are not handed out one by one. Files of one chain share what
 session of Spark), or would be in each other's way (clusters whose answers are timed). Long tests
 begin first, or a worker would sit at the last of them while the others have nothing left to do.
 
+Tests of whole nodes wait a good part of their time, which those that only compute can use: there
+is one worker more than cores, the spare one. It takes nothing but such tests and gives way to all
+others, so that whatever is timed has the cores whenever it wants them.
+
 The one rule: the place of a file decides. The marks of pytest-xdist do the same by changing the
 names of tests, which pytest 9.2 ignores without a word.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
 import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
+from xdist.workermanage import WorkerController
 
 CHAINS = {
     "spark": ("tests/spark/",),
@@ -39,16 +45,33 @@ SPREAD = (
 )
 """Long tests that share nothing: each runs wherever there is room."""
 
-# With two workers: beside Spark run the longest single tests, and then the clusters.
+COMPUTING = (
+    "tests/test_lint.py",
+    "tests/sim/",
+    "tests/test_tidy.py",
+    "tests/raft/",
+    "tests/node/",
+    "tests/backup/",
+    "tests/engine/",
+    "tests/offline/",
+    "tests/storage/",
+    "tests/wire/",
+)
+"""Their result does not depend on when they get a core."""
+
+SPARE_NICE = 10
+
+# With two cores: beside Spark run the longest single tests, and then the clusters.
 FIRST = (
     *CHAINS["spark"],
     *SPREAD[:4],
     *CHAINS["clusters"],
-    *SPREAD[4:],
     "tests/test_packaging.py",
     "tests/cli/",
     "tests/supervisor/",
     "tests/system/",
+    "tests/pipeline/",
+    "tests/test_setup_scripts.py",
 )
 
 
@@ -60,10 +83,26 @@ def unit_of(nodeid: str) -> str:
     return nodeid if nodeid.startswith(SPREAD) else nodeid.partition("::")[0]
 
 
-def rank(nodeid: str, places: Sequence[str] = FIRST) -> int:
-    """Tests with a smaller one begin first."""
+def rank(nodeid: str) -> tuple[int, int]:
+    """Tests with a smaller one begin first; those that only compute come last."""
+    return _place(nodeid, COMPUTING, -1), _place(nodeid, FIRST, len(FIRST))
+
+
+def _place(nodeid: str, places: Sequence[str], otherwise: int) -> int:
     found = (number for number, place in enumerate(places) if nodeid.startswith(place))
-    return next(found, len(places))
+    return next(found, otherwise)
+
+
+def cores() -> int:
+    """How many this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def is_spare(worker: str, workers: int) -> bool:
+    """Whether this worker is the one more than cores."""
+    return workers > cores() and worker == f"gw{workers - 1}"
 
 
 class Chained(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
@@ -76,6 +115,16 @@ class Chained(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
     def _split_scope(self, nodeid: str) -> str:
         return unit_of(nodeid)
 
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        if is_spare(node.gateway.id, self.numnodes):
+            computing = (unit for unit in self.workqueue if unit.startswith(COMPUTING))
+            unit = next(computing, None)
+            if unit is None:
+                node.shutdown()
+                return
+            self.workqueue.move_to_end(unit, last=False)
+        super()._assign_work_unit(node)
+
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Chained | None:
     """Asked by pytest-xdist in the process that hands out the tests."""
@@ -84,5 +133,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Chained
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """In the workers: alone, tests run in the order in which they stand."""
-    if hasattr(config, "workerinput"):
-        items.sort(key=lambda item: rank(item.nodeid))
+    about = getattr(config, "workerinput", None)
+    if about is None:
+        return
+    items.sort(key=lambda item: rank(item.nodeid))
+    if is_spare(about["workerid"], about["workercount"]):
+        os.nice(SPARE_NICE)

@@ -334,7 +334,7 @@ def test_words_are_passed_on(command: str, expected: list[str], tree: Path) -> N
 def test_tests_run_on_every_usable_core(command: str, tree: Path) -> None:
     make(tree, "dev")
     cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count()
-    assert bash(tree, f"{command} -k x").stdout == f"pytest -n {cores} --dist loadgroup -k x\n"
+    assert bash(tree, f"{command} -k x").stdout == f"pytest -n {cores + 1} --dist loadgroup -k x\n"
 
 
 def test_lint_runs_every_tool_and_fails_if_one_does(tree: Path) -> None:

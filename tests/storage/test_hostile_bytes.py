@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import struct
 import tracemalloc
+from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -47,6 +48,8 @@ from tests.storage.kit import (
     segments,
     tree,
 )
+
+TRIES = 5
 
 SEGMENT = SegmentHeader(7, 99, Anchor(5, 2, 3), reset=False)
 BODY = encode_body(
@@ -120,27 +123,60 @@ def spoiled(sample: bytes, rng: random.Random) -> bytes:
     return bytes(data)
 
 
+def least_peak(work: Callable[[], object], most: int) -> int:
+    """What a call takes, at its height. All threads are counted together, and one that earlier
+    tests have left (it reads what a shared node says) takes 64 KiB whenever it likes. That only
+    adds, so what is too much is measured again and the least of it counts."""
+    least = most
+    for _ in range(TRIES):
+        before, _ = tracemalloc.get_traced_memory()
+        tracemalloc.reset_peak()
+        work()
+        least = min(least, tracemalloc.get_traced_memory()[1] - before)
+        if least < most:
+            break
+    return least
+
+
+def kept_here() -> int:
+    """What is still held of all that lines of this room and of its tests have allocated."""
+    ours = tracemalloc.Filter(True, "*/storage/*")
+    traces = tracemalloc.take_snapshot().filter_traces([ours])
+    return sum(each.size for each in traces.statistics("filename"))
+
+
+def outcome(decoder: Decoder, data: bytes, written: object) -> str:
+    """What decodes all the same, such as bytes after the end, must mean what was written."""
+    try:
+        return "same" if decoder.decode(data) == written else "other"
+    except Corrupt as error:
+        return "refused" if str(error) else "refused without a word"
+
+
 @pytest.mark.parametrize("decoder", DECODERS, ids=lambda decoder: decoder.name)
 def test_spoiled_bytes_give_a_typed_error_and_never_much_memory(decoder: Decoder) -> None:
-    """What decodes all the same, such as bytes after the end, must mean what was written."""
     written = decoder.decode(decoder.sample)
     rng = random.Random(decoder.name)
-    refused = others = 0
+    outcomes: Counter[str] = Counter()
+    most = 20_000 + 40 * len(decoder.sample)
     tracemalloc.start()
     try:
         for _ in range(1500):
             data = spoiled(decoder.sample, rng)
-            try:
-                others += decoder.decode(data) != written
-            except Corrupt as error:
-                refused += len(str(error)) > 0
-        _, peak = tracemalloc.get_traced_memory()
+            found = [""]
+
+            def work() -> None:
+                found[0] = outcome(decoder, data, written)  # noqa: B023 (it is done at once)
+
+            assert least_peak(work, most) < most, data
+            outcomes[found[0]] += 1
+        assert kept_here() < most
     finally:
         tracemalloc.stop()
-    assert refused > 500
-    assert peak < 50_000 + 40 * len(decoder.sample)
+    assert outcomes["refused"] > 500
+    assert not outcomes["refused without a word"]
     if decoder.checksummed:
-        assert others == 0
+        assert outcomes["other"] == 0
 
 
 @pytest.mark.parametrize("which", [0, -1], ids=["sealed segment", "last segment"])
