@@ -187,9 +187,7 @@ def differences_of(manifest: Manifest, contents: Mapping[str, Contents]) -> list
         read = contents.get(path, Contents(0, 0, 0))
         if read != expected:
             what = f"{read.rows} rows" if read.rows != expected.rows else "other rows"
-            found.append(
-                f"{path}: expected {expected.rows} rows as they were written, found {what}"
-            )
+            found.append(f"{path}: expected its {expected.rows} rows, found {what}")
     return found
 
 
