@@ -294,7 +294,6 @@ def _facts(result: Result, count: int) -> dict[str, Any]:
 
 def _sections(result: Result, count: int) -> list[Section]:
     rows = sum(sum(each.values()) for each in result.counts.values())
-    verdict = "no differences" if not count else f"{count} rows differ"
     facts = _facts(result, count)["shards"]
     headings = ["shard", "index", "compared", *VERDICTS]
     how = {True: "at that index", False: "by version" if result.by == "versions" else "by value"}
@@ -302,7 +301,7 @@ def _sections(result: Result, count: int) -> list[Section]:
         (s["id"], s["index"], how[s["exact"]], *(s[verdict] for verdict in VERDICTS)) for s in facts
     ]
     found: list[Section] = [
-        f"{result.left} and {result.right}: {verdict}, of {rows}",
+        f"{result.left} and {result.right}: {rows} rows, differences: {count}",
         Table(headings, cells),
     ]
     if result.sample:
