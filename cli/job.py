@@ -76,10 +76,11 @@ def export(source: Source, dest: str, topic: str | None, overwrite: bool) -> int
     export is whole.
     """
 
+    options = source.options(**({"topic": topic} if topic is not None else {}))
+
     def job(spark: Any, say: Say) -> Summary:
         from shardnode.pipeline import jobs_export
 
-        options = source.options(**({"topic": topic} if topic is not None else {}))
         return jobs_export.export(spark, jobs_export.Export(options, dest, overwrite), say)
 
     return run("export", job)
@@ -101,10 +102,11 @@ def import_(src: str, topic: str | None, create: bool, again: bool, no_manifest:
     and get new offsets and timestamps; those of an import that ran before are not appended again.
     """
 
+    target = {**address(), **({"topic": topic} if topic is not None else {})}
+
     def job(spark: Any, say: Say) -> Summary:
         from shardnode.pipeline import jobs_import
 
-        target = {**address(), **({"topic": topic} if topic is not None else {})}
         ask = jobs_import.Import(src, target, not no_manifest, create, again)
         return jobs_import.import_(spark, ask, say)
 
@@ -118,10 +120,12 @@ def import_(src: str, topic: str | None, create: bool, again: bool, no_manifest:
 def stats(source: Source, picture: str | None) -> int:
     """Show how large keys and values are in each shard."""
 
+    options = source.options()
+
     def job(spark: Any, say: Say) -> Summary:
         from shardnode.pipeline import jobs_stats
 
-        return jobs_stats.stats(spark, jobs_stats.Stats(source.options(), picture), say)
+        return jobs_stats.stats(spark, jobs_stats.Stats(options, picture), say)
 
     return run("stats", job)
 
@@ -152,10 +156,12 @@ def verify(
     if replicas == (path is not None):
         raise click.UsageError("expected --replicas or --path SRC, found " + _both(replicas))
 
+    options = source.options()
+
     def job(spark: Any, say: Say) -> Summary:
         from shardnode.pipeline import jobs_verify
 
-        ask = jobs_verify.Verify(source.options(), path, by, deleted_ok, sample)
+        ask = jobs_verify.Verify(options, path, by, deleted_ok, sample)
         return jobs_verify.verify(spark, ask, say)
 
     return run("verify", job)
@@ -175,10 +181,12 @@ def _both(there: bool) -> str:
 def reshard_plan(source: Source, to: int, rows: str | None) -> int:
     """Count the rows that would move, from which shard to which, if there were N shards."""
 
+    options = source.options()
+
     def job(spark: Any, say: Say) -> Summary:
         from shardnode.pipeline import jobs_reshard
 
-        ask = jobs_reshard.ReshardPlan(source.options(), to, rows)
+        ask = jobs_reshard.ReshardPlan(options, to, rows)
         return jobs_reshard.reshard_plan(spark, ask, say)
 
     return run("reshard-plan", job)

@@ -37,6 +37,8 @@ def test_jobs_are_listed_for_people_and_for_programs() -> None:
         (("export",), "Missing argument 'DEST'"),
         (("stats", "--conf", "memory"), "expected NAME=VALUE"),
         (("stats", "--prefix", "xyz", "--encoding", "hex"), "expected hex, found 'xyz'"),
+        (("stats", "--path", "x", "--connect", "h:1"), "expected --connect or --path, found both"),
+        (("stats", "--connect", "nowhere"), "host:port"),
         (("sort",), "No such command 'sort'"),
     ],
 )
