@@ -37,6 +37,7 @@ COMMANDS = {
     "repair": ("shardnode.cli.repair", "Set a damaged file aside, to be fetched again."),
     "backup": ("shardnode.cli.backup", "Back up a running cluster, list and verify backups."),
     "restore": ("shardnode.cli.restore", "Make a data directory from a backup."),
+    "job": ("shardnode.cli.job", "Export, import, measure and compare tables with Spark."),
     "config": ("shardnode.cli.config", "Show, check or write a node's configuration."),
     "sim": ("shardnode.cli.sim", "Replay a seed in the deterministic simulator."),
 }

@@ -19,7 +19,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import takewhile
 
 from xxhash import xxh3_64_intdigest
 
@@ -92,28 +91,49 @@ class NoKeys:
         return [None] * len(keys)
 
 
-def open_cuts(reader: CutReader, options: Options) -> list[ShardKeys]:
-    """The cut of now of every shard."""
-    opening = [_Opening(reader, options, shard) for shard in range(reader.topology().table.shards)]
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """Which cut of a shard is wanted; one of now, of whoever leads, unless it says more."""
+
+    shard: int
+    at: int = 0
+    """The index that it should be of. A shard that cannot show it any more gives one of now."""
+    node: int = 0
+    """Whose replica is to give it, of what it has applied, which is waited for if it is behind
+    `at`; 0: the leader's."""
+    log_bytes_max: int = LOG_BYTES_MAX
+    """A snapshot that more log follows is too old; 0: it is made for this cut."""
+
+
+def open_cuts(
+    reader: CutReader, options: Options, wishes: Sequence[Wish] | None = None
+) -> list[ShardKeys]:
+    """The cuts that are wanted, in order: of every shard if nothing is said."""
+    if wishes is None:
+        wishes = [Wish(shard) for shard in range(reader.topology().table.shards)]
+    opening = [_Opening(reader, options, wish) for wish in wishes]
     found: dict[int, ShardKeys] = {}
     while len(found) < len(opening):
         before = len(found)
-        for each in opening:
-            if each.shard not in found and (keys := each.step()) is not None:
-                found[each.shard] = keys
+        for place, each in enumerate(opening):
+            if place not in found and (keys := each.step()) is not None:
+                found[place] = keys
         if len(found) == before:
             time.sleep(ASK_AGAIN_S)
-    return [found[each.shard] for each in opening]
+    return [found[place] for place in range(len(opening))]
 
 
 class _Opening:
     """One shard on its way to a cut."""
 
-    def __init__(self, reader: CutReader, options: Options, shard: int) -> None:
-        self.shard = shard
+    def __init__(self, reader: CutReader, options: Options, wish: Wish) -> None:
+        self.shard = wish.shard
+        self._wish = wish
         self._reader = reader
         self._options = options
         self._consistency = Consistency[options.consistency.upper()]
+        if wish.node:
+            self._consistency = Consistency.STALE
         self._index = 0
         """The cut has to reach this far."""
         self._snapshot_min = 0
@@ -135,10 +155,16 @@ class _Opening:
         ask = CutOpen(
             PIN_MS,
             snapshot_min=self._snapshot_min,
-            log_bytes_max=LOG_BYTES_MAX,
+            log_bytes_max=self._wish.log_bytes_max,
             consistency=self._consistency,
         )
-        cut = self._reader.open(self.shard, ask)
+        cut = self._reader.open(self.shard, ask, self._wish.node)
+        if isinstance(cut, Cut) and self._wish.node and cut.opened.index < self._wish.at:
+            self._reader.close(cut)
+            raise Unavailable(
+                f"node {cut.node} is at index {cut.opened.index}, behind the {self._wish.at} that"
+                " others have"
+            )
         self._news_at = time.monotonic()
         if isinstance(cut, CutOpened):
             self._snapshot_min = cut.snapshot_min
@@ -147,6 +173,8 @@ class _Opening:
                 log.warning("shard %d builds no snapshot yet: %s", self.shard, cut.note)
             return None
         index = max(self._index or cut.opened.index, cut.opened.snapshot_index)
+        if cut.opened.snapshot_index <= self._wish.at <= cut.opened.index:
+            index = self._wish.at or index
         try:
             return self._read(cut, index)
         except BaseException as error:
@@ -186,20 +214,8 @@ class _Opening:
     def _records(self, cut: Cut, index: int) -> Iterator[Record]:
         """Those behind the snapshot, up to the index of the cut."""
         opened = cut.opened
-        if index <= opened.log_after:
-            return
         before = Anchor(opened.log_after, opened.log_after_term, opened.log_after_chain)
-        last = before.index
-        try:
-            proven = prove_pieces(self._reader.log(cut, before.index + 1), before)
-            for each in takewhile(lambda each: each.record.index <= index, proven):
-                last = each.record.index
-                yield each.record
-                if last == index:
-                    return
-        except StorageError as error:
-            raise Corrupt(f"shard {self.shard}: {error}") from error
-        raise Conflict(f"shard {self.shard}: expected a log up to {index}, it ends at {last}")
+        return records_of(self._reader, cut, before, index)
 
     def _small_file(self, cut: Cut, file: SnapshotFile) -> bytes:
         data = b"".join(self._reader.file(cut, file.name, file.size))
@@ -227,6 +243,22 @@ class _Opening:
                 f" node {pin.node}, as a user who may read its data, or say access=remote"
             )
         return CutFile(self._options.connect, pin, size, self._options.timeout)
+
+
+def records_of(reader: CutReader, cut: Cut, before: Anchor, last: int) -> Iterator[Record]:
+    """The log of a cut behind a position, up to an index."""
+    if last <= before.index:
+        return
+    found = before.index
+    try:
+        for each in prove_pieces(reader.log(cut, before.index + 1), before):
+            found = each.record.index
+            yield each.record
+            if found == last:
+                return
+    except StorageError as error:
+        raise Corrupt(f"shard {cut.shard}: {error}") from error
+    raise Conflict(f"shard {cut.shard}: expected a log up to {last}, it ends at {found}")
 
 
 def _is_same(path: str, meta: SnapshotMeta) -> bool:

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 
 from pyspark.sql.datasource import InputPartition
@@ -37,8 +38,9 @@ from shardnode.storage.files import Files, ReadOnlyFiles, join
 from shardnode.storage.keyfile_reader import KeyFile
 from shardnode.storage.manifest import MANIFEST_NAME, SnapshotFile, SnapshotMeta
 from shardnode.storage.publish import read_chunks
-from shardnode.storage.records import Record
+from shardnode.storage.records import Anchor, Record
 from shardnode.storage.snapshots import PUBLISHED, SNAPSHOTS_DIRECTORY
+from shardnode.storage.stretch import Proven
 from shardnode.wire.errors import Corrupt, NotFound
 
 PIECE_BYTES = 8 << 20
@@ -147,7 +149,10 @@ class _Stopped:
         directory = os.path.dirname(os.path.dirname(os.path.join(self._root, keys.path)))
         size = os.path.getsize(os.path.join(self._root, keys.path))
         bounds = keys.bounds(BOUNDS)
-        return TreeKeys(self._shard, self._root, directory, keys.count, size, bounds, changed)
+        index = max(keys.index, behind.commit)
+        return TreeKeys(
+            self._shard, index, self._root, directory, keys.count, size, bounds, changed
+        )
 
     def _content(self, path: str) -> bytes:
         file = self._files.open(path)
@@ -170,8 +175,17 @@ class _Tree(NoKeys):
 # -- a backup -------------------------------------------------------------------------------------
 
 
-def open_backup(root: str) -> Iterator[ShardKeys]:
-    """The shards of the newest backup in a folder."""
+Later = Callable[[int, Anchor], tuple[int, Iterator[Record]]]
+"""Shard and the position of its cut → the index that the records lead to which follow there."""
+
+
+def nothing_later(_shard: int, position: Anchor) -> tuple[int, Iterator[Record]]:
+    """The moment of the backup itself."""
+    return position.index, iter(())
+
+
+def open_backup(root: str, later: Later = nothing_later) -> Iterator[ShardKeys]:
+    """The shards of the newest backup in a folder, and what `later` tells of them."""
     store = FolderStore(Path(root))
     found, wrong = all_backups(store)
     if wrong:
@@ -183,10 +197,12 @@ def open_backup(root: str) -> Iterator[ShardKeys]:
         records: Iterator[Record] = iter(())
         if point.index > point.start.index:
             log_behind = read_log(store, cut.shard, point.path, point.start)
-            records = (each.record for each in log_behind if each.record.index <= point.index)
+            records = _up_to(point.index, log_behind)
+        end, behind = later(cut.shard, cut.position)
+        records = chain(records, behind)
         if point.base is None:
             changed = changes_behind(NoKeys(), 0, lambda _: b"", records)
-            yield ShardKeys(cut.shard, point.index, 0, None, changed)
+            yield ShardKeys(cut.shard, end, 0, None, changed)
             continue
         key = snapshot_key(cut.shard, point.base.index, point.base.snapshot)
         meta = decode_snapshot(store.get(key), key, point.base)
@@ -196,7 +212,11 @@ def open_backup(root: str) -> Iterator[ShardKeys]:
         with source.opened() as pread:
             base = KeyFile(pread, source.size)
             changed = changes_behind(base, point.base.index, parts.__getitem__, records)
-            yield ShardKeys(cut.shard, point.index, base.rows, source, changed)
+            yield ShardKeys(cut.shard, end, base.rows, source, changed)
+
+
+def _up_to(last: int, log_behind: Iterable[Proven]) -> Iterator[Record]:
+    return (each.record for each in log_behind if each.record.index <= last)
 
 
 def _source(root: str, shard: int, file: SnapshotFile) -> PartFiles:

@@ -50,6 +50,8 @@ class KeyPart(InputPartition):
     """Rows of one shard's snapshot, and what changed in their range of keys."""
 
     shard: int
+    index: int
+    """Of the log: the cut of this shard."""
     source: KeySource | None
     begin: int
     end: int
@@ -102,13 +104,13 @@ def plan(shards: Sequence[ShardKeys], options: Options) -> Iterator[KeyPart]:
     for shard, count in zip(shards, counts, strict=True):
         changes = changes_of(shard.changed, wanted)
         if shard.source is None or not shard.rows:
-            yield KeyPart(shard.shard, None, 0, 0, (0, 0), changes, pins)
+            yield KeyPart(shard.shard, shard.index, None, 0, 0, (0, 0), changes, pins)
             continue
         with shard.source.opened() as pread:
             file = KeyFile(pread, shard.source.size)
             for begin, end, keys in _cut_up(file, count, wanted, exact):
                 extent, own = file.extent(begin, end), changes.within(keys)
-                yield KeyPart(shard.shard, shard.source, begin, end, extent, own, pins)
+                yield KeyPart(shard.shard, shard.index, shard.source, begin, end, extent, own, pins)
 
 
 def _cut_up(

@@ -34,6 +34,8 @@ class TreeKeys:
     """The keys of one shard."""
 
     shard: int
+    index: int
+    """Of the log: with what it did up to here."""
     root: str
     """The data directory."""
     directory: str
@@ -51,6 +53,8 @@ class TreePart(InputPartition):
     """A range of keys."""
 
     shard: int
+    index: int
+    """Of the log: the cut of this shard."""
     root: str
     directory: str
     wanted: KeyRange
@@ -71,7 +75,8 @@ def plan_trees(shards: Sequence[TreeKeys], options: Options) -> Iterator[TreePar
         for low, high in pairwise(cuts):
             assert low is not None, "only the last bound is open"
             own = KeyRange(low, high)
-            yield TreePart(each.shard, each.root, each.directory, own, changes.within(own))
+            own_changes = changes.within(own)
+            yield TreePart(each.shard, each.index, each.root, each.directory, own, own_changes)
 
 
 def read_tree(part: TreePart, schema: pa.Schema) -> Iterator[pa.RecordBatch]:

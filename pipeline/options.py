@@ -11,7 +11,7 @@ Spark hands over options without regard to case, and some of its own among them;
     of changes           changes, startingOffsets, failOnDataLoss, prefix, keyEncoding
     how                  access (mode), consistency, minPartitions, maxRecordsPerPartition,
                          maxRowsPerTrigger (maxOffsetsPerTrigger), timeout
-    of writing           ttl, compression, batchRows
+    of writing           ttl, compression, batchRows, identity
 """
 
 from __future__ import annotations
@@ -70,6 +70,9 @@ class Options:
     compression: Literal["zstd"] | None = None
     batchrows: int = 0
     """Rows in one request; 0: as many as are good."""
+    identity: str | None = None
+    """The name of a batch write to a topic: written again under it, the same rows of the same
+    partitions of Spark are appended once."""
 
 
 NAMES = {
@@ -94,11 +97,13 @@ NAMES = {
     "ttl": "ttl",
     "compression": "compression",
     "batchrows": "batchRows",
+    "identity": "identity",
 }
 """Every option as people write it."""
 
-_WRITING = frozenset({"connect", "topic", "timeout", "ttl", "compression", "batchrows"})
-_READING = frozenset(NAMES) - {"ttl", "compression", "batchrows"}
+_ONLY_WRITING = frozenset({"ttl", "compression", "batchrows", "identity"})
+_WRITING = frozenset({"connect", "topic", "timeout"}) | _ONLY_WRITING
+_READING = frozenset(NAMES) - _ONLY_WRITING
 
 
 def parse(given: Mapping[str, str]) -> Options:
@@ -127,6 +132,8 @@ def check(given: Mapping[str, str], use: Use) -> None:
         names = ", ".join(sorted(NAMES[name] for name in known))
         doing = "writing" if use.startswith("write") else "reading"
         raise InvalidRequest(f"{', '.join(wrong)}: no option when {doing}; known are {names}")
+    if use == "writeStream" and "identity" in _names(given):
+        raise InvalidRequest("identity: no option of a stream, whose checkpoint is its identity")
 
 
 def _names(given: Mapping[str, str]) -> dict[str, str]:
@@ -282,6 +289,7 @@ _VALUES: dict[str, Callable[[str], Any]] = {
     "ttl": _seconds,
     "compression": _compression,
     "batchrows": _count,
+    "identity": _text,
 }
 
 assert {field.name for field in fields(Options)} | {"keyencoding"} == set(NAMES)

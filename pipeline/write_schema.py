@@ -81,5 +81,7 @@ def _check_options(options: Options, names: list[str]) -> None:
         raise InvalidRequest("ttl: no option of a topic, whose messages go by its retention")
     if options.topic is None and options.compression is not None:
         raise InvalidRequest("compression: an option of topics; values of keys are kept as given")
+    if options.topic is None and options.identity is not None:
+        raise InvalidRequest("identity: an option of topics; keys that are put again stay the same")
     if options.ttl is not None and "expires_at" in names:
         raise InvalidRequest("expected the option ttl or a column expires_at, found both")

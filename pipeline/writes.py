@@ -20,6 +20,10 @@ the rows in it (`write_identity`). The node knows names that it has seen, in two
                  part of the digest. A partition remembers the last thousand producers that appended
                  to it, for ever, through fail-over and snapshots.
 
+A batch write to a topic that has the option `identity` is named by it, and by nothing drawn: run
+again under that name, in this job or in a later one, it appends what is not there. Its sessions
+are not closed; they end a day after they were last heard of, and then producers still know.
+
 Requests are cut by the rows and their order alone (`write_chunks`), and their digests do not look
 at the order inside. So the second run makes the requests of the first, if Spark gives it the same
 rows in the same Spark partitions, up to the order of those that share a request.
@@ -128,6 +132,10 @@ class _Writing:
             sessions = [(shard, client_id) for (shard, _), client_id in sender.sessions.items()]
             return Wrote(writer.rows, tuple(sessions))
 
+    def _sink(self) -> str:
+        topic = self.options.topic
+        return "keys" if topic is None else f"topic {topics.to_topic_name(topic)}"
+
     def _batches(self, given: Iterable[Any]) -> Iterator[pa.RecordBatch]:
         """Record batches of the columns that are used."""
         rows = iter(given)
@@ -151,21 +159,25 @@ class _Writing:
 
 
 class BatchWriter(_Writing, DataSourceArrowWriter):
-    """One `df.write`."""
+    """One `df.write`. With an identity it writes as the first micro-batch of a stream of that name
+    would, which may be repeated."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         super().__init__(options, schema)
+        self._is_named = options.identity is not None
         self._job = os.urandom(16)
+        if options.identity is not None:
+            self._job = job_of_query(options.identity, self._sink())
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        author = Author(self._job, _task().partitionId())
+        author = Author(self._job, _task().partitionId(), is_stream=self._is_named)
         return self._write(author, whole(iterator, connection_to_spark()))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Nothing more comes of this job: copies of its tasks that are still about are refused. If
         that cannot be said, the sessions end by themselves."""
         sessions = {s for m in messages if isinstance(m, Wrote) for s in m.sessions}
-        if not sessions:
+        if not sessions or self._is_named:
             return
         try:
             with Sender(self.options, Author(self._job, 0)) as sender:
@@ -188,10 +200,6 @@ class StreamWriter(_Writing, _StreamBase):
         job = job_of_query(query, self._sink())
         author = Author(job, task.partitionId(), int(batch), is_stream=True)
         return self._write(author, whole(iterator, connection_to_spark()))
-
-    def _sink(self) -> str:
-        topic = self.options.topic
-        return "keys" if topic is None else f"topic {topics.to_topic_name(topic)}"
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Every request was answered, so there is nothing left to do."""

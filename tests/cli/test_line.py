@@ -20,13 +20,18 @@ LINES: list[list[str]] = [
     ["explain"],
     ["config"],
     ["config", "show"],
+    ["job"],
+    ["job", "list"],
     ["kv"],
     *(["kv", name] for name in ("put", "get", "del", "scan", "watch", "import", "export")),
 ]
 HEAVY = "zmq rich msgpack orjson psutil shardnode.client shardnode.node shardnode.wire"
 
 
-@pytest.mark.parametrize("line", [*LINES, ["kv", "cas"], ["sim"]], ids=" ".join)
+MORE: list[list[str]] = [["kv", "cas"], ["sim"], ["job", "run"], ["job", "run", "export"]]
+
+
+@pytest.mark.parametrize("line", [*LINES, *MORE], ids=" ".join)
 def test_help_is_everywhere(line: list[str]) -> None:
     done = run(*line, "-h")
     assert (done.returncode, done.stderr) == (0, b"")

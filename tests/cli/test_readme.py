@@ -28,6 +28,7 @@ def commands_of(block: str) -> list[list[str]]:
 
 FIRST, SECOND = (commands_of(text) for _, text in BLOCKS[:2])
 PYTHON = [text for language, text in BLOCKS if language == "python"]
+[JOBS] = [commands_of(text) for _, text in BLOCKS if "job list" in text]
 [STREAMS] = [text for _, text in BLOCKS if "topic create" in text]
 
 
@@ -79,6 +80,20 @@ def test_streams_in_the_shell_and_in_python(address: str, tmp_path: Path) -> Non
     shown = run_python(PYTHON[1], address)
     assert shown.count(b"\n") == 4
     assert b"b'customer-7' b'coffee'" in shown
+
+
+def test_jobs_are_lines_that_the_command_understands() -> None:
+    """What they do is seen in tests/spark; a session for each of them would take a minute."""
+    from shardnode.cli.job import run_command
+
+    assert JOBS[0] == ["job", "list"]
+    assert run(*JOBS[0]).returncode == 0
+    names = []
+    for job, does, name, *words in JOBS[1:]:
+        assert (job, does) == ("job", "run")
+        run_command.commands[name].make_context(name, words)
+        names.append(name)
+    assert sorted(names) == sorted(run_command.commands)
 
 
 def test_every_program_and_document_named_is_there() -> None:
