@@ -15,7 +15,7 @@ rule: it never opens a live store; what a frame reads is a cut that does not cha
     changes_*            what changed of keys, as a stream
     writes, write_*      rows to keys and topics, each once
     placement            slot and shard of a key as expressions of the JVM
-    jobs                 what `shardnode job run` does
+    jobs, jobs_*         what `shardnode job run` does
     java, spark          finding what Spark needs
 
 Importing this costs nothing: pyspark and pyarrow are loaded when they are first needed.

@@ -62,7 +62,7 @@ def export(spark: SparkSession, ask: Export, say: Say = silent) -> Summary:
     say("writing rows")
     read = _write(spark, pinned.frame, place)
     say("reading them back")
-    files = _read_back(spark, place, options)
+    files = read_back(spark, place, options)
     manifest = replace(manifest, ended=now(), files=files)
     wrote = (manifest.rows, _xor(files))
     if wrote != read:
@@ -121,7 +121,8 @@ def _length(name: str) -> Column:
     return f.coalesce(f.octet_length(name), f.lit(0)).cast("bigint")
 
 
-def _read_back(spark: SparkSession, place: Place, options: Options) -> tuple[FileEntry, ...]:
+def read_back(spark: SparkSession, place: Place, options: Options) -> tuple[FileEntry, ...]:
+    """All files of rows, and what is in them."""
     sizes = place.sizes()
     read = contents_of(read_rows(spark, place, options)) if sizes else {}
     nothing = Contents(0, 0, 0)

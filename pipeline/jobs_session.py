@@ -29,7 +29,8 @@ OF_JOBS = {
 
 LOCAL = "local[*]"
 
-_OURS = re.compile(r"^(?:\w+Exception: )?shardnode\.wire\.errors\.(\w+): (.*)$", re.MULTILINE)
+_OURS = re.compile(r"^(?:\w+Exception: )?shardnode(?:\.\w+)+\.(\w+): (.*)$", re.MULTILINE)
+"""The last line of a traceback that ends with an error of ours."""
 
 
 def require_spark() -> None:
@@ -101,7 +102,7 @@ def _failed(error: Exception, what: str) -> ShardnodeError:
     if found is None:
         lines = [line.strip() for line in text.splitlines() if line.strip()]
         return SparkFailed(f"{what}: {' '.join(lines[:3])[:600] or type(error).__name__}")
-    kind = getattr(errors, found[1], ShardnodeError)
+    kind = errors.Corrupt if found[1] == "Damaged" else getattr(errors, found[1], ShardnodeError)
     try:
         made = kind(found[2])
     except TypeError:  # one that wants to know more than its message

@@ -61,6 +61,8 @@ if TYPE_CHECKING:
 
 By = Literal["auto", "versions", "values"]
 
+OF_KEYS = ("prefix", "start", "end", "keyEncoding")
+
 
 @dataclass(frozen=True, slots=True)
 class Verify:
@@ -101,7 +103,7 @@ def verify(spark: SparkSession, ask: Verify, say: Say = silent) -> Summary:
         return _summary(_replicas(spark, ask, options, say), ask)
     if has_manifest(spark, ask.path):
         return _export(spark, ask, options, say)
-    beside = options_of({**_without_connect(ask.node), "path": ask.path})
+    beside = options_of({**_of_keys(ask.node), "path": ask.path})
     is_backup = os.path.exists(os.path.join(ask.path, MARK))
 
     def opened(later: Later) -> Pinned:
@@ -311,8 +313,6 @@ def _sections(result: Result, count: int) -> list[Section]:
     return found
 
 
-def _without_connect(node: Mapping[str, str]) -> dict[str, str]:
-    """What also says something of a directory."""
-    return {name: text for name, text in node.items() if name in ("prefix", "start", "end")} | {
-        name: text for name, text in node.items() if name == "keyEncoding"
-    }
+def _of_keys(node: Mapping[str, str]) -> dict[str, str]:
+    """The options that mean the same for a directory."""
+    return {name: text for name, text in node.items() if name in OF_KEYS}

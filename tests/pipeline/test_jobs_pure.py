@@ -212,6 +212,12 @@ def test_errors_of_tasks_are_ours_again() -> None:
         jobs_session.own_errors(),
     ):
         raise PySparkException(text)
+    damaged = "x\nshardnode.pipeline.topics_rows.Damaged: topic a/b, partition 0: look\n"
+    with (
+        pytest.raises(Corrupt, match=r"^topic a/b, partition 0: look$"),
+        jobs_session.own_errors(),
+    ):
+        raise PySparkException(damaged)
     with (
         pytest.raises(jobs_session.SparkFailed, match="Spark failed: out of memory"),
         jobs_session.own_errors(),

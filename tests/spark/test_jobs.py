@@ -20,9 +20,10 @@ from shardnode.backup.take import take_backup
 from shardnode.client.cuts import CutReader
 from shardnode.pipeline import jobs_verify
 from shardnode.pipeline.jobs import Summary
-from shardnode.pipeline.jobs_export import Export, export
+from shardnode.pipeline.jobs_export import Export, export, read_back
 from shardnode.pipeline.jobs_frames import options_of, pin
 from shardnode.pipeline.jobs_import import Import, import_
+from shardnode.pipeline.jobs_manifest import Manifest
 from shardnode.pipeline.jobs_place import Place
 from shardnode.pipeline.jobs_replicas import Replicas, open_replicas
 from shardnode.pipeline.jobs_reshard import ReshardPlan, reshard_plan
@@ -318,15 +319,11 @@ def test_verify_finds_a_row_of_an_export_that_is_not_the_node_s(
     assert sample["shard"] == 0
 
 
-def republish(spark: SparkSession, dest: Path, manifest: object) -> None:
+def republish(spark: SparkSession, dest: Path, manifest: Manifest) -> None:
     """A manifest of the files as they are."""
-    from shardnode.pipeline.jobs_export import _read_back
-    from shardnode.pipeline.jobs_manifest import Manifest
-
-    assert isinstance(manifest, Manifest)
     place = Place(spark, str(dest))
     (dest / "_manifest.json").unlink()
-    place.publish(replace(manifest, files=_read_back(spark, place, Options())))
+    place.publish(replace(manifest, files=read_back(spark, place, Options())))
 
 
 def test_replicas_are_compared_at_one_index_and_a_planted_row_is_found(
@@ -352,6 +349,23 @@ def test_replicas_are_compared_at_one_index_and_a_planted_row_is_found(
         assert told.differs
         assert [each["differences"] for each in told.facts["comparisons"]] == [0, 1]
         assert told.facts["comparisons"][1]["sample"][0]["key"] == "r7"
+
+
+def test_a_table_without_rows_is_exported_brought_back_and_measured(
+    spark: SparkSession, source: dict[str, str], tmp_path: Path
+) -> None:
+    nothing = {**source, "prefix": "job-of-nobody:"}
+    dest = str(tmp_path / "export")
+    assert export(spark, Export(nothing, dest)).facts["rows"] == 0
+    manifest = Place(spark, dest).manifest()
+    assert sorted(manifest.indexes) == [0, 1, 2], "the cut of an empty shard is known"
+    target = {"connect": source["connect"]}
+    assert import_(spark, Import(dest, target)).facts["written"] == 0
+    told = stats(spark, Stats(nothing, str(tmp_path / "empty.svg")))
+    assert [shard["rows"] for shard in told.facts["shards"]] == [0, 0, 0]
+    assert not verify(spark, Verify(target, dest)).differs
+    with pytest.raises(InvalidRequest, match="no key can be between"):
+        stats(spark, Stats({**source, "prefix": "job:", "end": "job"}))
 
 
 def test_one_replica_has_nobody_to_be_compared_with(
