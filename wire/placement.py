@@ -194,8 +194,7 @@ class PlacementTable:
 
     def encode(self) -> bytes:
         """The compact form: about three bytes per run; one table has one form."""
-        runs = [(shard, sum(1 for _ in slots)) for shard, slots in groupby(self.owners)]
-        shards, lengths = zip(*runs, strict=True)
+        shards, lengths = _runs(self.owners)
         return _TableBody(self.epoch, self.shards, lengths, bytes(shards)).encode()
 
     @classmethod
@@ -224,6 +223,14 @@ def _sole_owner(owners: bytes) -> int | None:
     """Asked for each request, and a table is not changed but replaced."""
     first = owners[0]
     return first if owners.count(first) == limits.slots else None
+
+
+@lru_cache(maxsize=8)
+def _runs(owners: bytes) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """(shards, lengths) of neighbours with one owner. Asked for at each flush."""
+    runs = [(shard, sum(1 for _ in slots)) for shard, slots in groupby(owners)]
+    shards, lengths = zip(*runs, strict=True)
+    return shards, lengths
 
 
 def initial_table(shards: int, epoch: int = 1) -> PlacementTable:
