@@ -26,6 +26,7 @@ import pytest
 import _make_env
 import _pip_wheel
 from _make_env import INCOMPLETE, PYTHON_TAG, SetupError, Stamp, plan, read_stamp, write_stamp
+from tests.chains import cores
 
 ROOT = Path(__file__).resolve().parents[1]
 BASH = shutil.which("bash") or "bash"
@@ -333,8 +334,9 @@ def test_words_are_passed_on(command: str, expected: list[str], tree: Path) -> N
 @pytest.mark.parametrize("command", ["scripts/test", ".ci/run"])
 def test_tests_run_on_every_usable_core(command: str, tree: Path) -> None:
     make(tree, "dev")
-    cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
-    assert bash(tree, f"{command} -k x").stdout == f"pytest -n {cores + 1} --dist loadgroup -k x\n"
+    assert bash(tree, f"{command} -k x").stdout == (
+        f"pytest -n {cores() + 1} --dist loadgroup -k x\n"
+    )
 
 
 def test_lint_runs_every_tool_and_fails_if_one_does(tree: Path) -> None:
