@@ -334,9 +334,8 @@ def test_words_are_passed_on(command: str, expected: list[str], tree: Path) -> N
 @pytest.mark.parametrize("command", ["scripts/test", ".ci/run"])
 def test_tests_run_on_every_usable_core(command: str, tree: Path) -> None:
     make(tree, "dev")
-    assert bash(tree, f"{command} -k x").stdout == (
-        f"pytest -n {cores() + 1} --dist loadgroup -k x\n"
-    )
+    told = bash(tree, f"{command} -k x").stdout
+    assert told == f"pytest -n {cores() + 1} --dist loadgroup -k x\n"
 
 
 def test_lint_runs_every_tool_and_fails_if_one_does(tree: Path) -> None:
