@@ -232,5 +232,5 @@ class AnyOrder(RuleBasedStateMachine):
 
 TestAnyOrder = AnyOrder.TestCase
 TestAnyOrder.settings = settings(
-    max_examples=400, stateful_step_count=50, derandomize=True, deadline=None
+    max_examples=250, stateful_step_count=50, derandomize=True, deadline=None
 )

@@ -21,6 +21,12 @@ if TYPE_CHECKING:
 
 SHARDS = 3
 
+SHORT_LIVED = {
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.ui.enabled": "false",
+}
+"""For a session that does little: compiling what it runs once would cost more than running it."""
+
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
@@ -33,7 +39,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         patch.setenv("PATH", path_without_java(os.environ["PATH"], links))
         assert shutil.which("java") is None
         # Two cores; a task may fail three times, as on a cluster.
-        conf = {"spark.master": "local[2,4]", "spark.sql.shuffle.partitions": "2"}
+        conf = {"spark.master": "local[2,4]", "spark.sql.shuffle.partitions": "2", **SHORT_LIVED}
         running = session(**conf)
         running.sparkContext.setLogLevel("ERROR")
         yield running

@@ -36,6 +36,7 @@ from shardnode.testing.node import NodeUnderTest
 from shardnode.wire.errors import Corrupt, InvalidRequest, NotFound
 from shardnode.wire.placement import initial_table, slot_of_key
 from tests.cli.kit import COMMAND, environment
+from tests.spark.conftest import SHORT_LIVED
 from tests.spark.test_writes import messages_of
 
 if TYPE_CHECKING:
@@ -383,6 +384,8 @@ def test_the_command_runs_a_job_and_tells_it_in_json_and_in_a_file(
     summary = tmp_path / "summary.json"
     words = ["job", "run", "reshard-plan", "--to", "4", "--prefix", "job:", "--json"]
     words += ["--master", "local[1]", "--summary", str(summary), "--connect", node.address]
+    for name, value in SHORT_LIVED.items():
+        words += ["--conf", f"{name}={value}"]
     done = subprocess.run([*COMMAND, *words], capture_output=True, env=environment(), timeout=200)
     assert (done.returncode, done.stderr) == (0, b"")
     told = json.loads(done.stdout)

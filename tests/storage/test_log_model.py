@@ -232,6 +232,6 @@ class LogAgainstList(RuleBasedStateMachine):
 
 
 LogAgainstList.TestCase.settings = settings(
-    max_examples=500, stateful_step_count=50, derandomize=True, deadline=None
+    max_examples=250, stateful_step_count=50, derandomize=True, deadline=None
 )
 test_a_log_is_what_a_list_would_be = LogAgainstList.TestCase

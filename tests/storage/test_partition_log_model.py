@@ -193,6 +193,6 @@ class LogAgainstEntries(RuleBasedStateMachine):
 
 
 LogAgainstEntries.TestCase.settings = settings(
-    max_examples=400, stateful_step_count=40, derandomize=True, deadline=None
+    max_examples=200, stateful_step_count=40, derandomize=True, deadline=None
 )
 test_a_partition_is_what_its_entries_say = LogAgainstEntries.TestCase
