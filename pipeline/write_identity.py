@@ -93,8 +93,8 @@ class Names:
         self._seen: dict[int, int] = {}
 
     def of(self, digest: int, place: int) -> int:
-        """The name of rows with this digest that go to `place`, a shard or a partition. Equal rows
-        that come again are other rows."""
+        """The name of rows with this digest that go to `place`, a shard or the namespace of a
+        partition. Equal rows that come again are other rows."""
         both = xxh3_64_intdigest(_MIX(digest, place, 0))
         count = self._seen[both] = self._seen.get(both, -1) + 1
         return xxh3_64_intdigest(_MIX(digest, place, count))

@@ -47,6 +47,8 @@ class _Batch(NamedTuple):
     """What is to be appended, and how often something else was there."""
 
     partition: int
+    space: int
+    """Its namespace, by which it is not taken for that of a topic of the same name before."""
     slot: int
     digest: int
     batch: Outgoing
@@ -145,18 +147,18 @@ class TopicWriter:
                 "make the headers of a message smaller",
             )
         more = [[pair[:2] for pair in row] for row in headers] if with_headers else None
-        digest = self._names.of(digest_of(values, keys if keyed else None, more), partition)
+        space = pack_namespace(self._topic.stream, self._topic.topic, partition)
+        digest = self._names.of(digest_of(values, keys if keyed else None, more), space)
         slot = self._slots[partition] = self._slots.get(partition, -1) + 1
         batch = Outgoing(len(values), b"", keys[0] if keyed else None)
-        self._send(_Batch(partition, slot, digest, batch, data))
+        self._send(_Batch(partition, space, slot, digest, batch, data))
 
     def _send(self, what: _Batch) -> None:
         """Append a batch, behind what is under way to its partition."""
         self._sender.wait(lambda: what.partition not in self._under_way)
         if not what.variant:
             self._send_displaced()
-        author, found = self._sender.author, self._topic
-        space = pack_namespace(found.stream, found.topic, what.partition)
+        author, space = self._sender.author, what.space
         shard = self._sender.table.shard_of_slot(slot_of_partition(space))
         producer, sequence = b"", 0
         if author.is_stream:

@@ -218,6 +218,20 @@ def test_a_micro_batch_is_known_when_its_sessions_are_long_gone(
     assert {k: v for k, (v, _) in kept(db, b"days/").items()} == dict(rows_of(b"days/", 900, 2))
 
 
+def test_a_topic_that_was_made_anew_gets_what_the_one_of_before_had(
+    node: NodeUnderTest, db: Client
+) -> None:
+    """Its sessions still know the requests, but what those wrote went with the old topic."""
+    rows = rows_of(b"anew/", 300)
+    writer = keys_stream(node.address, topic="pure/anew", batchRows="40")
+    for _ in range(2):
+        db.create_topic("pure/anew", partitions=3)
+        for _ in range(2):
+            stream_task(writer, batches(KEYS, rows), 4, b"anew")
+            assert messages(db, "pure/anew") == Counter(value for _, value in rows)
+        db.delete_topic("pure/anew")
+
+
 def test_other_rows_in_the_place_of_those_of_before_are_not_lost(
     node: NodeUnderTest, db: Client
 ) -> None:
